@@ -18,6 +18,7 @@ __all__ = ["check_selection", "is_slow", "refuse_processes", "starts_a_process"]
 _SLOW = (
     "adapters",
     "agents",
+    "bridges/acp/test_elicitations.py",
     "bridges/acp/test_hard_spots.py",
     "bridges/acp/test_interrupts.py",
     "bridges/acp/test_child_faults.py",
@@ -62,7 +63,9 @@ _SLOW = (
     "cli/test_agent_login.py",
     "cli/test_agent_sessions.py",
     "cli/test_run.py",
+    "cli/test_run_acp.py",
     "cli/test_serve.py",
+    "cli/test_stdio.py",
     "contract/test_bridges.py",
     "dojo",
     "e2e",

@@ -89,6 +89,7 @@ EXTRA_FILES = {
             "launch",
             "modes",
             "permission_calls",
+            "permission_options",
             "permissions",
             "profiles",
             "recording",
@@ -96,6 +97,7 @@ EXTRA_FILES = {
         *(
             "buffered_messages",
             "elicitations",
+            "form_values",
             "interrupt_answers",
             "known_calls",
             "pending_interrupts",
@@ -178,8 +180,8 @@ MODULE_WORDS = frozenset(
     redactor registry relay remote render repair repos request reserved responses results routes row rpc rules run runner runs runtime
     safe safety sandbox schemas sdk search secret secrets send serve server services session sessions settings setup shared single socket
     sources span spans spawn sqlite start state status stdio storable strands stream streamed strict string subagents summaries sync
-    system telemetry testing text thread threads tool toolkit tools toolset tracing transcript translate trees turns types uploads url
-    usage user values variables verify view wal withdrawn worker workers workflows working workspaces wrapped writer
+    system telemetry terminal testing text thread threads tool toolkit tools toolset tracing transcript translate trees turns types uploads
+    url usage user values variables verify view wal withdrawn worker workers workflows working workspaces wrapped writer
     """.split()  # noqa: SIM905
 )
 """Words of module names: terms of the glossary (docs/architecture.md), of Python, or of a protocol. Add one only if it is such a term."""

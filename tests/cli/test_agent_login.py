@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from ambient_runner.cli.main import app
-from ambient_runner.errors import ConfigError
+from ambient_runner.errors import ConfigError, RunnerError
 from tests.bridges.acp.world import fake_command
 
 
@@ -16,7 +16,7 @@ def _login(tmp_path: Path, command: list[str]) -> tuple[int, str]:
     config = tmp_path / "ambient.toml"
     config.write_text(f'[agents]\nmine = "acp:{shlex.join(command)}"\n')
     result = CliRunner().invoke(app, ["agents", "login", "mine", "--config", str(config)])
-    message = result.exception.message if isinstance(result.exception, ConfigError) else ""
+    message = result.exception.message if isinstance(result.exception, RunnerError) else ""
     return result.exit_code, f"{result.output}{message}"
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from ambient_runner.cli import agent_sessions
 from ambient_runner.cli.main import app
-from ambient_runner.errors import ConfigError
+from ambient_runner.errors import ConfigError, RunnerError
 from tests.bridges.acp.world import fake_command
 
 
@@ -27,7 +30,7 @@ def _list(tmp_path: Path, *arguments: str, **options: str) -> tuple[int, list[li
     command = fake_command(sessions=str(tmp_path / "sessions"), **options)
     config.write_text(f'[agents]\nmine = "acp:{shlex.join(command)}"\n')
     result = CliRunner().invoke(app, ["agents", "sessions", "mine", "--config", str(config), *arguments])
-    message = result.exception.message if isinstance(result.exception, ConfigError) else ""
+    message = result.exception.message if isinstance(result.exception, RunnerError) else ""
     rows = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in result.stdout.splitlines()]
     return result.exit_code, rows, f"{result.stderr}{message}"
 
@@ -49,7 +52,7 @@ def test_the_sessions_of_the_agent_are_listed(tmp_path: Path) -> None:
 def test_only_those_of_a_folder_are_listed(tmp_path: Path) -> None:
     _store_session(tmp_path / "sessions", "one", str(tmp_path))
     _store_session(tmp_path / "sessions", "two", "/b")
-    code, rows, _ = _list(tmp_path, "--cwd", str(tmp_path / "x" / ".."))
+    code, rows, _ = _list(tmp_path, "--cwd", str(tmp_path / "sessions" / ".."))
     assert (code, [row[0] for row in rows]) == (0, ["session", "one"])
 
 
@@ -87,6 +90,54 @@ def test_an_agent_that_ends_says_what_it_wrote(tmp_path: Path) -> None:
     code, rows, error = _list(tmp_path, exit="3")
     assert (code, rows) == (1, [])
     assert error == "The agent did not start: it has ended.\nfatal: the fake agent does not start"
+
+
+SIGNED_OUT = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    answer = {"result": {"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"list": {}}}}}
+    if request["method"] == "session/list":
+        answer = {"error": {"code": -32000, "message": "Authentication required"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
+"""
+
+
+def _fail(ambient: Callable[..., Any], tmp_path: Path, *arguments: str, **options: str) -> tuple[int, str]:
+    """Return the exit code of the command with the fake agent, and what it says on standard error."""
+    return _fail_with(ambient, tmp_path, fake_command(**options), *arguments)
+
+
+def _fail_with(ambient: Callable[..., Any], tmp_path: Path, command: list[str], *arguments: str) -> tuple[int, str]:
+    (tmp_path / "ambient.toml").write_text(f'[agents]\nmine = "acp:{shlex.join(command)}"\n')
+    code, out, error = ambient("agents", "sessions", "mine", *arguments)
+    assert out == ""
+    return code, error
+
+
+def test_a_failure_of_the_agent_is_no_wrong_argument(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    assert _fail(ambient, tmp_path, exit="3")[0] == 1
+
+
+def test_an_agent_that_is_not_signed_in_says_what_to_type(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "signed_out.py").write_text(SIGNED_OUT)
+    code, error = _fail_with(ambient, tmp_path, [sys.executable, "signed_out.py"])
+    assert (code, error.splitlines()) == (
+        1,
+        [
+            "The agent did not list its sessions: Authentication required (-32000). Sign it in: ambient agents login mine"
+        ],
+    )
+
+
+def test_an_agent_of_another_version_of_the_protocol_is_refused(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    code, error = _fail(ambient, tmp_path, protocol="2")
+    assert (code, "version 1" in error) == (1, True)
+
+
+def test_a_folder_that_does_not_exist_is_a_wrong_argument(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    code, error = _fail(ambient, tmp_path, "--cwd", "missing")
+    assert (code, len(error.splitlines()), "missing" in error) == (2, 1, True)
 
 
 def test_an_agent_of_another_kind_has_no_sessions() -> None:

@@ -1,13 +1,12 @@
-"""An interrupt in the terminal: what is asked for it, and what the agent gets for what is typed."""
+"""An interrupt in the terminal: which fields are prompted for, and what the agent gets for what is typed."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ambient_runner.cli.interrupt_form import FormField, build_answer, describe_interrupt
+from ambient_runner.cli.interrupt_form import FormField, build_answer
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -137,62 +136,6 @@ def test_an_invalid_answer_is_prompted_for_again(field: FormField, line: str) ->
         field.parse_line(line)
 
 
-@pytest.mark.parametrize(
-    ("interrupt", "shown"),
-    [
-        (Interrupt(id="i", reason="input_required", message="Who?"), "Who?"),
-        (Interrupt(id="i", reason="input_required", metadata={"value": {"draft": "Hi"}}), '{\n  "draft": "Hi"\n}'),
-        (Interrupt(id="i", reason="r", message="Send?", metadata={"value": {"to": "a"}}), 'Send?\n{\n  "to": "a"\n}'),
-        (Interrupt(id="i", reason="r", message="Who?", metadata={"value": "Who?"}), "Who?"),
-        (Interrupt(id="i", reason="input_required"), "input_required"),
-    ],
-)
-def test_an_interrupt_without_a_schema_is_shown_with_its_value_as_indented_json(
-    interrupt: Interrupt, shown: str
-) -> None:
-    assert describe_interrupt(interrupt) == shown
-
-
-def reviewing(*names: str, allowed: list[str] | None = None) -> Interrupt:
-    """An interrupt of LangChain's HumanInTheLoopMiddleware."""
-    value: dict[str, Any] = {"action_requests": [{"name": name, "args": {"to": "a"}} for name in names]}
-    if allowed:
-        value["review_configs"] = [{"action_name": name, "allowed_decisions": allowed} for name in set(names)]
-    return Interrupt(id="i", reason="input_required", metadata={"value": value})
-
-
-@pytest.mark.parametrize(
-    ("interrupt", "example"),
-    [
-        (reviewing("send"), {"decisions": [{"type": "approve"}]}),
-        (reviewing("send", "send"), {"decisions": [{"type": "approve"}, {"type": "approve"}]}),
-        (reviewing("send", allowed=["edit", "approve"]), {"decisions": [{"type": "approve"}]}),
-        (reviewing("send", allowed=["edit", "reject"]), {"decisions": [{"type": "reject", "message": "…"}]}),
-        (
-            reviewing("send", allowed=["edit"]),
-            {"decisions": [{"type": "edit", "edited_action": {"name": "send", "args": {"to": "a"}}}]},
-        ),
-    ],
-)
-def test_a_request_for_decisions_is_shown_with_an_example_answer(interrupt: Interrupt, example: object) -> None:
-    line = describe_interrupt(interrupt).splitlines()[-1]
-    assert line.startswith("For example: ")
-    assert json.loads(line.removeprefix("For example: ")) == example
-
-
-@pytest.mark.parametrize("config", [{"action_name": ["x"]}, {"action_name": "send", "allowed_decisions": 5}, 1])
-def test_a_request_with_an_invalid_part_is_shown_with_the_usual_example(config: object) -> None:
-    value: dict[str, Any] = {"action_requests": [{"name": "send"}, {"name": {}}], "review_configs": [config]}
-    shown = describe_interrupt(Interrupt(id="i", reason="input_required", metadata={"value": value}))
-    assert shown.splitlines()[-1] == 'For example: {"decisions": [{"type": "approve"}, {"type": "approve"}]}'
-
-
-@pytest.mark.parametrize("value", [{"action_requests": []}, {"action_requests": "x"}, {"action_requests": [1]}, [1]])
-def test_anything_else_has_no_example_answer(value: object) -> None:
-    interrupt = Interrupt(id="i", reason="input_required", metadata={"value": value})
-    assert "For example" not in describe_interrupt(interrupt)
-
-
 def test_an_answer_that_is_not_utf8_is_prompted_for_again() -> None:
     with pytest.raises(ValueError):
         FormField("answer", "any").parse_line("\udcff")
@@ -311,14 +254,6 @@ _OPTIONS = Interrupt(
 )
 
 
-def test_options_of_an_agent_are_listed_with_numbers() -> None:
-    assert describe_interrupt(_OPTIONS).splitlines() == [
-        "Codex wants to use execute.",
-        "  1  Yes, proceed (allow once)",
-        "  2  No (reject once)",
-    ]
-
-
 def test_an_option_is_chosen_by_its_number() -> None:
     asked: list[str] = []
 
@@ -327,7 +262,7 @@ def test_an_option_is_chosen_by_its_number() -> None:
         return field.parse_line("1")
 
     assert build_answer(_OPTIONS, read) == {"optionId": "allow_once", "approved": True}
-    assert asked == ["number [1/2]"]
+    assert asked == ["number [1/2, y/n]"]
 
 
 def test_an_option_of_an_unknown_kind_is_an_approval_as_for_the_agent() -> None:
@@ -341,3 +276,91 @@ def test_a_rejection_may_say_why() -> None:
     lines = {"number": "2", "message": "not here"}
     answer = build_answer(_OPTIONS, lambda field: field.parse_line(lines[field.name]))
     assert answer == {"optionId": "cancel", "approved": False, "message": "not here"}
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("y", {"optionId": "allow_once", "approved": True}),
+        ("Yes", {"optionId": "allow_once", "approved": True}),
+        ("n", {"optionId": "cancel", "approved": False}),
+    ],
+)
+def test_yes_and_no_choose_the_only_option_for_a_single_decision(line: str, answer: object) -> None:
+    """`printf 'y\\n' | ambient run …` was refused."""
+    assert ended_after(_OPTIONS, line) == answer
+
+
+@pytest.mark.parametrize(
+    ("kinds", "prompt"),
+    [
+        (["allow_once", "allow_once", "reject_once"], "number [1/2/3, n]"),
+        (["allow_always", "reject_always"], "number [1/2]"),
+        (["allow_once", "allow_always"], "number [1/2, y]"),
+    ],
+)
+def test_a_word_that_means_no_option_or_several_is_refused(kinds: list[str], prompt: str) -> None:
+    options = [{"optionId": f"o{number}", "name": "?", "kind": kind} for number, kind in enumerate(kinds)]
+    interrupt = Interrupt(id="i", reason="tool_call", message="May I?", metadata={"options": options})
+    asked: list[str] = []
+
+    def read(field: FormField) -> Any:
+        asked.append(field.prompt)
+        return field.parse_line("n" if prompt.endswith("y]") else "y")
+
+    with pytest.raises(ValueError):
+        build_answer(interrupt, read)
+    assert asked == [prompt]
+
+
+def ended_after(interrupt: Interrupt, *lines: str) -> Any:
+    """The answer of an input that ends after these lines."""
+    left = list(lines)
+
+    def read(field: FormField) -> Any:
+        if not left:
+            raise EOFError
+        return field.parse_line(left.pop(0))
+
+    return build_answer(interrupt, read)
+
+
+_PARTS = {
+    "type": "object",
+    "properties": {"note": {"type": "string"}, "approved": {"type": "boolean"}, "comment": {"type": "string"}},
+    "required": ["approved"],
+}
+
+
+def test_optional_fields_after_the_end_of_input_are_left_out() -> None:
+    """The answer was thrown away, and the interrupt cancelled."""
+    assert ended_after(asking(_PARTS), "", "y") == {"approved": True}
+
+
+@pytest.mark.parametrize("lines", [[], ["a note"]])
+def test_a_form_without_a_required_field_is_no_answer(lines: list[str]) -> None:
+    with pytest.raises(EOFError):
+        ended_after(asking(_PARTS), *lines)
+
+
+def test_a_form_of_optional_fields_is_no_answer_if_nothing_was_typed() -> None:
+    form = asking({"type": "object", "properties": {"note": {"type": "string"}, "count": {"type": "integer"}}})
+    assert ended_after(form, "a note") == {"note": "a note"}
+    with pytest.raises(EOFError):
+        ended_after(form)
+
+
+@pytest.mark.parametrize(("line", "approved"), [("y", True), ("n", False)])
+@pytest.mark.parametrize("properties", [{}, {"approved": {"type": "boolean"}, "message": {"type": "string"}}])
+def test_a_url_is_answered_with_y_or_n(properties: dict[str, Any], line: str, approved: bool) -> None:
+    schema = {"type": "object", "properties": properties}
+    interrupt = Interrupt(
+        id="i", reason="input_required", response_schema=schema, metadata={"url": "https://example.com"}
+    )
+    assert typed(interrupt, line) == (["done [y/n]"], {"approved": approved})
+
+
+def test_a_form_with_a_url_is_filled_in() -> None:
+    schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+    interrupt = Interrupt(id="i", reason="r", response_schema=schema, metadata={"url": "https://example.com"})
+    assert typed(interrupt, "1234") == (["code [string]"], {"code": "1234"})

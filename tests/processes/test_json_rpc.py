@@ -192,7 +192,7 @@ def test_the_first_line_that_is_too_long_is_in_the_log_with_its_size(
     data = lines(update("a"), long, long, {"id": 1, "result": "x" * 20_000}, update("b"))
     for at in range(0, len(data), block):
         wire.peer.feed(data[at : at + block])
-    assert wire.counts == (0, 3, 0)
+    assert wire.counts == (0, 3, 1)
     (record,) = caplog.records
     assert (record.levelname, record.args) == (
         "WARNING",
@@ -217,6 +217,51 @@ def test_a_line_that_is_too_long_and_has_no_end_is_in_the_log_at_the_end(
     wire.peer.close()
     (record,) = caplog.records
     assert record.args == ("another program", described, len(line) + 5000, 1000)
+
+
+@pytest.mark.parametrize("block", [1, 700, 1 << 30])
+@pytest.mark.parametrize("request_id", [0, 7, "request-7", None, 'a "quoted" id'])
+def test_a_request_that_is_too_long_is_answered_with_an_error(block: int, request_id: Any) -> None:
+    wire = Wire("ask", max_line_bytes=1000)
+    data = lines({"jsonrpc": "2.0", "id": request_id, "method": "ask", "params": {"id": 5, "text": "x" * 2000}})
+    data += lines({"jsonrpc": "2.0", "method": "ask", "id": request_id, "params": {"text": "x" * 2000}})
+    for at in range(0, len(data), block):
+        wire.peer.feed(data[at : at + block])
+    assert [(answer["id"], answer["error"]["code"]) for answer in wire.sent] == [(request_id, INVALID_REQUEST)] * 2
+    assert wire.messages == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"jsonrpc": "2.0", "method": "ask", "params": {"id": 5, "text": "x" * 2000}, "id": 7},
+        {"jsonrpc": "2.0", "method": "ask", "params": {"id": 5, "text": "x" * 2000}},
+        {"id": [1], "method": "ask", "params": "x" * 2000},
+        b'{"id": 1.2.3, "method": "ask", "params": "' + b"x" * 2000,
+        b'"id": 7, ' + b"x" * 2000,
+    ],
+)
+def test_no_id_is_guessed_for_a_line_that_is_too_long(line: Any) -> None:
+    wire = Wire("ask", max_line_bytes=1000)
+    wire.feed(line)
+    assert (wire.sent, wire.messages, wire.counts) == ([], [], (0, 1, 0))
+
+
+async def test_a_call_whose_response_is_too_long_fails_at_once() -> None:
+    wire = Wire(max_line_bytes=1000)
+    failed: list[JsonRpcError] = []
+
+    async def call() -> None:
+        with pytest.raises(JsonRpcError) as error:
+            await wire.peer.call("ask", timeout=None)
+        failed.append(error.value)
+
+    with unless_hung():
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            await anyio.lowlevel.checkpoint()
+            wire.feed({"jsonrpc": "2.0", "id": 1, "result": {"text": "x" * 2000}})
+    assert [error.code for error in failed] == [INVALID_REQUEST]
 
 
 def test_a_line_without_an_end_is_not_kept() -> None:

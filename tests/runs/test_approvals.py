@@ -147,6 +147,7 @@ EDITS = [
     {"type": "edit", "edited_action": {"name": "pay", "args": {"to": "bob"}}},
     {"decisions": [{"type": "edit", "edited_action": {"name": "pay", "args": {"to": "bob"}}}]},
     [{"type": "edit", "args": {"to": "bob"}}],
+    '{"approved": true, "editedArgs": {"to": "bob"}}',
 ]
 
 

@@ -139,6 +139,10 @@ class AgentHost:
                 f"Agent {self.name} did not list its tools within {_LIST_TIMEOUT:g} seconds."
             ) from error
 
+    def is_waiting(self, thread: ThreadKey) -> bool:
+        """Return True while an interrupt of the thread is open that lapses with its adapter."""
+        return any(_is_waiting(cached.adapter) for slot, cached in self._adapters.items() if slot[0] == thread)
+
     async def cancel_interrupts(self, thread: ThreadKey) -> None:
         for cached in [cached for slot, cached in self._adapters.items() if slot[0] == thread]:
             if not cached.is_running and _is_waiting(cached.adapter) and isinstance(cached.adapter, Interruptible):

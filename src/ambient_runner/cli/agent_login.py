@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import typer
 
+from ambient_runner.bridges.acp.errors import ACPError
 from ambient_runner.bridges.acp.messages import as_list
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.cli.agent_process import load_command_line_agent, open_agent
 from ambient_runner.cli.text_format import strip_control_chars
-from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +27,9 @@ _LOGIN_TIMEOUT = 900.0
 
 
 def login_agent(settings: Settings, name: str) -> None:
-    """Let the user choose how to sign in, and do it. Raises: ConfigError."""
+    """Let the user choose how to sign in, and do it. Raises: ConfigError, ACPError."""
     bridge = load_command_line_agent(settings, name)
-    methods = anyio.run(_list_methods, bridge)
+    methods = anyio.run(_list_methods, bridge, name)
     if not methods:
         typer.echo(f"{name} offers no login, or is signed in. {_key_advice(bridge)}")
         return
@@ -37,7 +37,7 @@ def login_agent(settings: Settings, name: str) -> None:
     if method.get("type") == "terminal":
         _run_in_terminal(bridge, method)
     else:
-        anyio.run(_authenticate, bridge, str(method["id"]))
+        anyio.run(_authenticate, bridge, name, str(method["id"]))
     typer.echo(f"{name} is signed in.")
 
 
@@ -62,25 +62,23 @@ def _read_number(highest: int) -> int:
 
 
 def _run_in_terminal(bridge: ACPBridge, method: Mapping[str, Any]) -> None:
-    """Run the agent's own login with the terminal. Raises: ConfigError if it fails."""
+    """Run the agent's own login with the terminal. Raises: ACPError if it fails."""
     arguments = [str(argument) for argument in as_list(method.get("args"))]
     variables = {str(name): str(value) for name, value in as_object(method.get("env")).items()}
     command = [*bridge.config.base_command, *arguments]
     done = subprocess.run(command, env={**bridge.variables, **variables}, check=False)  # noqa: S603  the agent's own command
     if done.returncode:
-        raise ConfigError(
-            f"The login ended with code {done.returncode}. Try again, or use a key. {_key_advice(bridge)}"
-        )
+        raise ACPError(f"The login ended with code {done.returncode}. Try again, or use a key. {_key_advice(bridge)}")
 
 
-async def _list_methods(bridge: ACPBridge) -> list[dict[str, Any]]:
-    async with open_agent(bridge) as agent:
+async def _list_methods(bridge: ACPBridge, name: str) -> list[dict[str, Any]]:
+    async with open_agent(bridge, name) as agent:
         methods = [as_object(method) for method in as_list(agent.answer.get("authMethods"))]
         return [method for method in methods if isinstance(method.get("id"), str)]
 
 
-async def _authenticate(bridge: ACPBridge, method_id: str) -> None:
-    """Let the agent sign in by itself; what it prints is shown. Raises: ConfigError."""
-    async with open_agent(bridge) as agent:
+async def _authenticate(bridge: ACPBridge, name: str, method_id: str) -> None:
+    """Let the agent sign in by itself; what it prints is shown. Raises: ACPError."""
+    async with open_agent(bridge, name) as agent:
         typer.echo("Follow what the agent says. Ctrl-C gives up.")
         await agent.call("authenticate", {"methodId": method_id}, timeout=_LOGIN_TIMEOUT)

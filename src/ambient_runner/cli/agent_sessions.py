@@ -36,8 +36,8 @@ class _Listing(NamedTuple):
 
 
 def list_sessions(settings: Settings, name: str, cwd: str | None) -> int:
-    """Print a table of sessions, in the agent's order, and return the exit code. Raises: ConfigError."""
-    listing = anyio.run(_read_sessions, load_command_line_agent(settings, name), cwd)
+    """Print a table of sessions, in the agent's order, and return the exit code. Raises: ConfigError, ACPError."""
+    listing = anyio.run(_read_sessions, load_command_line_agent(settings, name), name, cwd)
     if listing is None:
         typer.echo(f"{name} does not offer a list of its sessions.", err=True)
         return 1
@@ -57,9 +57,9 @@ def _session_row(session: dict[str, Any]) -> list[Text]:
     return [Text(to_single_line(str(session.get(key) or ""))) for key in ("sessionId", "title", "updatedAt", "cwd")]
 
 
-async def _read_sessions(bridge: ACPBridge, cwd: str | None) -> _Listing | None:
-    """Return None if the agent does not list its sessions. Raises: ConfigError."""
-    async with open_agent(bridge) as agent:
+async def _read_sessions(bridge: ACPBridge, name: str, cwd: str | None) -> _Listing | None:
+    """Return None if the agent does not list its sessions. Raises: ConfigError, ACPError."""
+    async with open_agent(bridge, name) as agent:
         return await _read_pages(agent, {"cwd": cwd} if cwd else {}) if has_ability(agent.answer, "list") else None
 
 

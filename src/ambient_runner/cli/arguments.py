@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Settings
 
-__all__ = ["check_owner", "check_text", "check_thread_id", "is_utf8", "require_store_file"]
+__all__ = ["check_owner", "check_text", "check_thread_id", "is_utf8", "require_store_file", "resolve_directory"]
 
 
 def is_utf8(text: str) -> bool:
@@ -46,6 +46,15 @@ def check_thread_id(thread: str | None) -> str | None:
     except InvalidInput as error:
         raise ConfigError(error.message) from error
     return thread
+
+
+def resolve_directory(path: Path | None) -> str | None:
+    """Return the absolute path of a directory. Raises: ConfigError if it does not exist."""
+    if path is None:
+        return None
+    if not path.is_dir():
+        raise ConfigError(f"--cwd must be the path of an existing directory. {path} is none.")
+    return str(path.resolve())
 
 
 def require_store_file(settings: Settings) -> Path | None:

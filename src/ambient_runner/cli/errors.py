@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import cast
 
+from ambient_runner.cli.stdio import OutputClosed
 from ambient_runner.errors import RunnerError
 
 __all__ = ["find_error"]
 
 
-def find_error(error: BaseException) -> RunnerError | KeyboardInterrupt | None:
+def find_error(error: BaseException) -> RunnerError | OutputClosed | KeyboardInterrupt | None:
     """Return the first of our errors or Ctrl-C in an exception group at any depth, or the error itself; None if there is any other error.
 
     Whatever fails inside the server's task groups leaves them as a group.
     """
-    if isinstance(error, RunnerError | KeyboardInterrupt):
+    if isinstance(error, RunnerError | OutputClosed | KeyboardInterrupt):
         return error
     if not isinstance(error, BaseExceptionGroup):
         return None

@@ -1,15 +1,14 @@
-"""An interrupt as a form in the terminal. Pure: `run.py` prints the prompts and reads the lines.
+"""An interrupt as a form in the terminal. Pure: `interrupt_text.py` says what it is about, `terminal.py` prints the prompts and reads.
 
 The interrupt's JSON Schema defines the fields: one line per property of an object, one line for any other schema. Without a schema, an
 approval is answered with yes or no, and any other interrupt with one line: a JSON object, array or string, else text. If the agent offers
-options, one of them is chosen by its number.
+options, one of them is chosen by its number, or with yes or no where that means a single one. A URL is answered with yes or no.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.toolkit.json_values import as_object
@@ -20,12 +19,16 @@ from ambient_runner.protocol.limits import MAX_MESSAGE_DEPTH
 from ambient_runner.protocol.strict_json import is_too_deep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ambient_runner.protocol.events import Interrupt
 
+__all__ = ["FormField", "build_answer", "objects_in", "offered_options", "requested_url"]
+
 _YES = {"y", "yes", "true", "1"}
 _NO = {"n", "no", "false", "0"}
+_SINGLE_DECISIONS = (("allow_once", ("y", "yes")), ("reject_once", ("n", "no")))
+"""Kinds of options for a single decision, and what is typed for them."""
 _APPROVAL_REASONS = {"approval", "confirmation", "tool_call"}
 """Reasons of interrupts that ask for an approval."""
 _APPROVAL_SCHEMA: dict[str, Any] = {"properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
@@ -43,12 +46,16 @@ _NUMBERS = {"integer", "number"}
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One input line. `kind` is its JSON Schema type; a field that is not required may be left empty."""
+    """One input line. `kind` is its JSON Schema type; a field that is not required may be left empty.
+
+    `aliases` are other words for some of the choices, in lower case.
+    """
 
     name: str
     kind: str
     required: bool = True
     choices: tuple[Any, ...] = ()
+    aliases: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def prompt(self) -> str:
@@ -57,7 +64,8 @@ class FormField:
 
     def _kind_hint(self) -> list[str]:
         if self.choices:
-            return ["/".join(str(choice) for choice in self.choices)]
+            letters = [word for word in self.aliases if len(word) == 1]
+            return ["/".join(str(choice) for choice in self.choices), *(["/".join(letters)] if letters else [])]
         if self.kind == "boolean":
             return ["y/n"]
         if self.kind == _ANY:
@@ -87,81 +95,83 @@ class FormField:
         for choice in self.choices:
             if text == str(choice):
                 return choice
-        raise ValueError(f"Answer one of: {', '.join(str(choice) for choice in self.choices)}.")
+        if text.lower() in self.aliases:
+            return self.aliases[text.lower()]
+        expected = [*self.choices, *(word for word in self.aliases if len(word) == 1)]
+        raise ValueError(f"Answer one of: {', '.join(str(choice) for choice in expected)}.")
 
 
-def describe_interrupt(interrupt: Interrupt) -> str:
-    """Return the text to show for an interrupt: its message, and its metadata as indented JSON if it has no message or no schema.
+def build_answer(interrupt: Interrupt, read: Callable[[FormField], Any]) -> Any:
+    """Return the payload that answers an interrupt, built from the value `read` returns for each field.
 
-    A request of LangChain's HumanInTheLoopMiddleware comes with an example answer, and options of a command-line agent with numbers.
+    Raises: EOFError as `read`, if nothing was read or a required field is missing. Optional fields after the end of input are left out.
     """
-    if options := _options_of(interrupt):
-        lines = [f"  {number}  {_describe_option(option)}" for number, option in enumerate(options, 1)]
-        return "\n".join([interrupt.message or interrupt.reason, *lines])
-    value = (interrupt.metadata or {}).get("value", interrupt.metadata)
-    if not value or value == interrupt.message or (interrupt.message and interrupt.response_schema is not None):
-        return interrupt.message or interrupt.reason
-    details = json.dumps(value, ensure_ascii=False, indent=2)
-    example = _example_answer(value) if interrupt.response_schema is None else ""
-    return "\n".join(part for part in (interrupt.message, details, example) if part)
+    reader = _PartialReader(read)
+    if options := offered_options(interrupt):
+        return _choose_option(options, reader.read)
+    if requested_url(interrupt):
+        return {"approved": reader.read(FormField("done", "boolean"))}
+    schema = interrupt.response_schema or (_APPROVAL_SCHEMA if interrupt.reason in _APPROVAL_REASONS else {})
+    return _build_value(_WHOLE_ANSWER, schema, True, reader.read)
 
 
-def _example_answer(value: Any) -> str:
-    """Return a line with an answer to a request with `action_requests`: one decision for each. Empty for any other value."""
-    request = as_object(value)
-    actions = _objects_in(request.get("action_requests"))
-    if not actions:
-        return ""
-    configs = _objects_in(request.get("review_configs"))
-    allowed = {str(config.get("action_name")): config.get("allowed_decisions") for config in configs}
-    decisions = [_example_decision(action, allowed.get(str(action.get("name")))) for action in actions]
-    return f"For example: {json.dumps({'decisions': decisions}, ensure_ascii=False)}"
+@dataclass(slots=True)
+class _PartialReader:
+    """Reads fields until the input ends. What was given before is an answer if only optional fields are missing."""
+
+    _read: Callable[[FormField], Any]
+    _has_read: bool = False
+
+    def read(self, form_field: FormField) -> Any:
+        try:
+            value = self._read(form_field)
+        except EOFError:
+            if form_field.required or not self._has_read:
+                raise
+            return None
+        self._has_read = True
+        return value
 
 
-def _objects_in(value: Any) -> list[dict[str, Any]]:
+def offered_options(interrupt: Interrupt) -> list[dict[str, Any]]:
+    """Return the options that a command-line agent offers with a permission request; none for any other interrupt."""
+    options = objects_in((interrupt.metadata or {}).get("options"))
+    return [option for option in options if isinstance(option.get("optionId"), str)]
+
+
+def requested_url(interrupt: Interrupt) -> str:
+    """Return the URL at which a person is to do something, and then say so; empty for an interrupt that asks for anything else."""
+    url = (interrupt.metadata or {}).get("url")
+    fields = as_object(as_object(interrupt.response_schema).get("properties"))
+    is_form = interrupt.response_schema is None or (bool(fields) and "approved" not in fields)
+    return url if isinstance(url, str) and not is_form else ""
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
     """Return the items of a list of objects; none for any other value."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
-def _example_decision(action: dict[str, Any], allowed: Any) -> dict[str, Any]:
-    """Return the simplest decision among the `allowed` types, a list of names."""
-    if not isinstance(allowed, list) or not allowed or "approve" in allowed:
-        return {"type": "approve"}
-    types = cast("list[Any]", allowed)
-    if "reject" in types or "edit" not in types:
-        return {"type": "reject" if "reject" in types else types[0], "message": "…"}
-    arguments = action.get("args", action.get("arguments", {}))
-    return {"type": "edit", "edited_action": {"name": action.get("name"), "args": arguments}}
-
-
-def build_answer(interrupt: Interrupt, read: Callable[[FormField], Any]) -> Any:
-    """Return the payload that answers an interrupt, built from the value `read` returns for each field."""
-    if options := _options_of(interrupt):
-        return _choose_option(options, read)
-    schema = interrupt.response_schema or (_APPROVAL_SCHEMA if interrupt.reason in _APPROVAL_REASONS else {})
-    return _build_value(_WHOLE_ANSWER, schema, True, read)
-
-
-def _options_of(interrupt: Interrupt) -> list[dict[str, Any]]:
-    """Return the options that a command-line agent offers with a permission request; none for any other interrupt."""
-    options = _objects_in((interrupt.metadata or {}).get("options"))
-    return [option for option in options if isinstance(option.get("optionId"), str)]
-
-
-def _describe_option(option: dict[str, Any]) -> str:
-    """Return the option's name and, since an agent can name it anything, its kind."""
-    kind = str(option.get("kind") or "").replace("_", " ")
-    return " ".join(f"{option.get('name') or option['optionId']}{f' ({kind})' if kind else ''}".split())
-
-
 def _choose_option(options: list[dict[str, Any]], read: Callable[[FormField], Any]) -> dict[str, Any]:
     """Read the number of an option, and with a rejection what the agent should know."""
     numbers = tuple(str(number) for number, _ in enumerate(options, 1))
-    option = options[int(read(FormField("number", "string", True, numbers))) - 1]
+    choice = read(FormField("number", "string", True, numbers, _single_decisions(options)))
+    option = options[int(choice) - 1]
     answer = {"optionId": option["optionId"], "approved": not str(option.get("kind")).startswith("reject")}
     message = None if answer["approved"] else read(FormField("message", "string", required=False))
     return {**answer, "message": message} if message else answer
+
+
+def _single_decisions(options: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the numbers of the options for yes and no, by word. A word that could mean several options, or none, is left out."""
+    kinds = [option.get("kind") for option in options]
+    return {
+        word: str(kinds.index(kind) + 1)
+        for kind, words in _SINGLE_DECISIONS
+        if kinds.count(kind) == 1
+        for word in words
+    }
 
 
 def _build_value(name: str, schema: dict[str, Any], required: bool, read: Callable[[FormField], Any]) -> Any:

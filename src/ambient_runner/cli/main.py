@@ -1,6 +1,7 @@
 """The `ambient` command: its subcommands, and the mapping from errors to a message and an exit code.
 
-Each subcommand has a module. `render.py` and `interrupt_form.py` are pure; the others open the resources they need and close them.
+Each subcommand has a module. `render.py`, `interrupt_form.py` and `interrupt_text.py` are pure; the others open the resources they need
+and close them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import typer
 from ambient_runner.cli import threads as stored
 from ambient_runner.cli.agent_login import login_agent
 from ambient_runner.cli.agent_sessions import list_sessions
-from ambient_runner.cli.arguments import check_owner, check_text, check_thread_id
+from ambient_runner.cli.arguments import check_owner, check_text, check_thread_id, resolve_directory
 from ambient_runner.cli.backup import backup_store
 from ambient_runner.cli.doctor import run_checks
 from ambient_runner.cli.errors import find_error
 from ambient_runner.cli.playback import play_recording
 from ambient_runner.cli.run import EXIT_STOPPED, run_conversation
 from ambient_runner.cli.serve import serve_agents
+from ambient_runner.cli.stdio import OutputClosed, discard_output, read_message, use_standard_streams
 from ambient_runner.cli.text_format import strip_control_chars
 from ambient_runner.config import CONFIG_FILE, read_settings
 from ambient_runner.errors import ConfigError, RunnerError
@@ -75,17 +77,31 @@ app.add_typer(threads_app, name="threads")
 
 
 def main() -> None:
-    """Run the command line. Exits with 2 for an invalid configuration, with 1 for any other error, and with 130 after Ctrl-C."""
+    """Run the command line. Exits with 2 for an invalid configuration, with 1 for any other error, and with 130 after Ctrl-C.
+
+    If the reader of its output has gone, as `head` does, it exits with 141.
+    """
     try:
-        app()
-    except (RunnerError, BaseExceptionGroup) as raised:
+        with use_standard_streams():
+            app()
+    except (RunnerError, OutputClosed, BaseExceptionGroup) as raised:
         error = find_error(raised)
         if error is None:
             raise
-        if isinstance(error, KeyboardInterrupt):
-            sys.exit(EXIT_STOPPED)
+        sys.exit(_report_error(error))
+
+
+def _report_error(error: RunnerError | OutputClosed | KeyboardInterrupt) -> int:
+    """Print the message of the error, if there is one, and return the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_STOPPED
+    if isinstance(error, OutputClosed):
+        discard_output()
+    if error.message:
         typer.secho(strip_control_chars(error.message), err=True, fg=typer.colors.RED)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    if isinstance(error, OutputClosed):
+        return error.exit_code
+    return 2 if isinstance(error, ConfigError) else 1
 
 
 def _show_version(is_requested: bool) -> None:
@@ -170,7 +186,7 @@ def run(
 ) -> None:
     """Run an agent in the terminal.
 
-    Exit codes: 0 the run succeeded, 1 it failed, 130 it was stopped with Ctrl-C.
+    Exit codes: 0 the run succeeded, 1 it failed, 3 nobody answered the agent, 130 it was stopped with Ctrl-C.
 
     \b
     Examples:
@@ -179,7 +195,7 @@ def run(
       git diff | ambient run mine=my_project.agent:graph -   read the message from a pipe
       ambient run codex "fix the failing test" --cwd .  a command-line agent in this folder
     """
-    message = _read_stdin() if prompt == "-" else check_text(prompt, "The message")
+    message = check_text(read_message(), "Standard input") if prompt == "-" else check_text(prompt, "The message")
     # The terminal sends only what is new and keeps no history of its own, whatever the store.
     file = _trusted_config(config, cwd)
     settings = read_settings(file, cwd=_path_text(cwd), store=store, history="server", agents=[agent])
@@ -210,8 +226,7 @@ def agents_sessions(
     config: ConfigOption = None,
 ) -> None:
     """List the sessions that a command-line agent has in your own home."""
-    directory = None if cwd is None else str(cwd.resolve())
-    raise typer.Exit(list_sessions(read_settings(config, agents=[name]), name, directory))
+    raise typer.Exit(list_sessions(read_settings(config, agents=[name]), name, resolve_directory(cwd)))
 
 
 @threads_app.command("list")
@@ -338,10 +353,3 @@ def _trusted_config(config: Path | None, cwd: Path | None) -> Path | None:
 
 def _path_text(path: Path | None) -> str | None:
     return None if path is None else str(path)
-
-
-def _read_stdin() -> str:
-    try:
-        return check_text(sys.stdin.read(), "Standard input")
-    except UnicodeDecodeError as error:
-        raise ConfigError("Standard input is not valid UTF-8 text.") from error

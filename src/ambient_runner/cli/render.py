@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from ambient_runner.cli.text_format import compact_json, strip_control_chars
+from ambient_runner.cli.text_format import compact_json, shorten_text, strip_control_chars
 from ambient_runner.protocol import events as ev
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ class Screen:
     def add_earlier_calls(self, calls: Iterable[ev.ToolCall]) -> None:
         """Add tool calls of earlier runs of the thread, whose results may come now."""
         self._earlier_calls |= {call.id: _Call(call.function.name, [call.function.arguments]) for call in calls}
+
+    def describe_call(self, call_id: str | None) -> str:
+        """Return the name and the arguments of a call without a result, on one line; empty for an unknown one."""
+        call = self._calls.get(call_id or "") or self._earlier_calls.get(call_id or "")
+        return f"{call.name} {shorten_text(''.join(call.arguments))}".rstrip() if call else ""
 
     def render_event(self, event: ev.Event) -> list[Piece]:
         match event:

@@ -7,29 +7,23 @@ its cause, because the user of the terminal owns the machine; the ledger stores 
 from __future__ import annotations
 
 import logging
-import sys
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import typer
 from anyio.from_thread import start_blocking_portal
 from rich.console import Console
 
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.bridges.user_errors import describe_error
-from ambient_runner.cli.interrupt_form import FormField, build_answer, describe_interrupt
-from ambient_runner.cli.render import (
-    EndPiece,
-    Piece,
-    Screen,
-    to_plain_text,
-    to_renderable,
-)
 from ambient_runner.cli.serve import exit_despite_tasks
-from ambient_runner.cli.text_format import strip_control_chars, to_single_line
+from ambient_runner.cli.stdio import OutputClosed
+from ambient_runner.cli.terminal import Terminal
+from ambient_runner.cli.text_format import to_single_line
 from ambient_runner.errors import (
     BridgeError,
     InvalidInput,
@@ -40,7 +34,6 @@ from ambient_runner.errors import (
 )
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import (
-    Interrupt,
     Interrupted,
     ResumeEntry,
     RunAgentInput,
@@ -56,7 +49,7 @@ from ambient_runner.server.app import build_runtime
 from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable
 
     from anyio.from_thread import BlockingPortal
 
@@ -64,7 +57,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.thread_view import ThreadView
-    from ambient_runner.protocol.events import Event, Message, ToolCall
+    from ambient_runner.protocol.events import Event, Interrupt, Message
     from ambient_runner.runs.run import Middleware, Run, RunHandler
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.runtime import ServerRuntime
@@ -83,7 +76,7 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
     name, bridge = load_agent(agent, settings.configured_agents)
     terminal = Terminal(Console(highlight=False))
     runtime = build_runtime(
-        settings, {name: bridge}, secrets=secrets, middleware=[report_failures(terminal.set_failure_reason)]
+        settings, {name: bridge}, secrets=secrets, middleware=[report_failures(terminal.set_failure_lines)]
     )
     with start_blocking_portal("asyncio") as portal:
         opened = portal.wrap_async_context_manager(_open_session(runtime, name, thread or f"cli-{uuid4().hex[:12]}"))
@@ -91,7 +84,8 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
             code = _run_turns(portal, session, prompt, terminal)
             if code == EXIT_UNANSWERED:
                 is_open = terminal.outcome == "interrupt" and settings.is_durable
-                typer.secho(to_single_line(_unanswered_hint(agent, session.key.id if is_open else "")), err=True)
+                advice = _waiting_advice(agent, session) if is_open else _UNANSWERED_ADVICE
+                typer.secho(to_single_line(f"The agent got no answer: {terminal.closed_reason}. {advice}"), err=True)
             if thread is None and settings.is_durable:
                 typer.secho(to_single_line(f"Continue with --thread {session.key.id}"), err=True, dim=True)
         exit_despite_tasks(runtime.uncancellable_tasks, code)
@@ -108,35 +102,54 @@ def _run_turns(portal: BlockingPortal, session: TerminalSession, prompt: str, te
     return EXIT_UNANSWERED if code == 0 and terminal.is_closed else code
 
 
-def _unanswered_hint(agent: str, thread: str) -> str:
-    """Return what to do about an interrupt that nobody could answer. `thread` is the one that still waits; empty if none does."""
-    reason = "Nobody answered the agent: standard input has ended."
-    if thread:
-        return f"{reason} The thread waits. Answer in a terminal: ambient run {agent} MESSAGE --thread {thread}"
-    return f"{reason} Run it in a terminal, write the answers to standard input, or let a permission rule or the agent's mode decide."
+_UNANSWERED_ADVICE = (
+    "Run it in a terminal, write the answers to standard input, or let a permission rule or the agent's mode decide."
+)
+
+
+def _waiting_advice(agent: str, session: TerminalSession) -> str:
+    """Return what to do about a thread that waits for an answer. Interrupts of a live process end with it, and so with the command."""
+    if session.has_live_interrupts:
+        lapse = (
+            "The agent's process ends with this command, so its interrupts lapse; in its next run the agent asks again."
+        )
+        return f"{lapse} {_UNANSWERED_ADVICE} Continue with: ambient run {agent} MESSAGE --thread {session.key.id}"
+    return f"The thread waits. Answer in a terminal: ambient run {agent} MESSAGE --thread {session.key.id}"
 
 
 def _answer_interrupts(
     portal: BlockingPortal, session: TerminalSession, terminal: Terminal, interrupts: list[Interrupt]
 ) -> None:
-    """Prompt for answers and resume until no interrupt is open or the input has ended. An agent may interrupt repeatedly.
+    """Prompt for answers and resume until no interrupt is open or no more answers come. An agent may interrupt repeatedly.
 
     If the answers are refused, or the run fails on them, and the interrupts are still open, they are prompted for again.
     """
-    is_retry = False
+    refused = 0
     while interrupts and not terminal.is_closed:
-        answers = terminal.ask_for_answers(interrupts, is_retry=is_retry)
-        if is_retry and terminal.is_closed:
+        answers = terminal.ask_for_answers(interrupts, is_retry=refused > 0)
+        if refused and terminal.is_closed:
             return
-        try:
-            interrupts = _run_turn(portal, session, terminal, [], answers)
-        except InvalidInput as error:
-            typer.echo(to_single_line(error.message))
-            is_retry = True
-            continue
-        is_retry = terminal.outcome == "error" and all(answer.status == "resolved" for answer in answers)
-        if is_retry:
-            interrupts = _open_interrupts(portal.call(session.load_view))
+        interrupts, is_refused = _resume(portal, session, terminal, interrupts, answers)
+        refused = refused + 1 if is_refused else 0
+        terminal.limit_refusals(refused)
+
+
+def _resume(
+    portal: BlockingPortal,
+    session: TerminalSession,
+    terminal: Terminal,
+    interrupts: list[Interrupt],
+    answers: list[ResumeEntry],
+) -> tuple[list[Interrupt], bool]:
+    """Show the run that gets the answers. Return the interrupts that are open then, and True if the answers were refused."""
+    try:
+        following = _run_turn(portal, session, terminal, [], answers)
+    except InvalidInput as error:
+        typer.echo(to_single_line(error.message))
+        return interrupts, True
+    if terminal.outcome == "error" and all(answer.status == "resolved" for answer in answers):
+        return _open_interrupts(portal.call(session.load_view)), True
+    return following, False
 
 
 def _open_interrupts(view: ThreadView) -> list[Interrupt]:
@@ -158,6 +171,9 @@ def _run_turn(
         except KeyboardInterrupt:
             portal.call(session.stop)
             return run_future.result()
+        except OutputClosed:
+            portal.call(session.stop)
+            raise
 
 
 @dataclass(slots=True)
@@ -168,6 +184,12 @@ class TerminalSession:
     runner: Runner
     agent: str
     key: ThreadKey
+
+    @property
+    def has_live_interrupts(self) -> bool:
+        """True while an interrupt is open that lapses with the agent's process."""
+        host = self.runner.agents[self.agent]
+        return isinstance(host, AgentHost) and host.is_waiting(self.key)
 
     async def stream_run(
         self, messages: list[Message], resume: list[ResumeEntry], show: Callable[[Event], None]
@@ -221,83 +243,8 @@ async def _open_session(runtime: ServerRuntime, name: str, thread: str) -> Async
         yield TerminalSession(runner.ledger, runner, name, actor.thread_key(thread))
 
 
-class Terminal:
-    """The screen and the keyboard. Colors and panels on a terminal, plain text in a pipe."""
-
-    def __init__(self, console: Console) -> None:
-        self.outcome = "success"
-        self.is_closed = False
-        """True after the input has ended: no more answers will come."""
-        self._reason = ""
-        self._console = console
-        self._screen = Screen()
-        self._spinner = console.status("[dim]waiting[/]") if console.is_terminal else None
-
-    def show_spinner(self) -> AbstractContextManager[object]:
-        """Show a spinner until the first output."""
-        return self._spinner or nullcontext()
-
-    def show_event(self, event: Event) -> None:
-        for piece in self._screen.render_event(event):
-            if isinstance(piece, EndPiece):
-                self.outcome = piece.outcome
-                if piece.outcome == "interrupt":
-                    continue  # the interrupt is shown next
-            self._print_piece(piece)
-            if isinstance(piece, EndPiece):
-                self._print_failure_reason()
-
-    def add_earlier_calls(self, calls: Iterable[ToolCall]) -> None:
-        """Add tool calls of earlier runs, so that a result has the name of its call."""
-        self._screen.add_earlier_calls(calls)
-
-    def set_failure_reason(self, reason: str) -> None:
-        """Set the cause of a failure. It is printed after the terminal event."""
-        self._reason = reason
-
-    def _print_failure_reason(self) -> None:
-        """Print the cause to stderr, so that a pipe gets only the agent's output."""
-        if self._reason:
-            typer.secho(to_single_line(self._reason), err=True, fg=typer.colors.RED)
-            self._reason = ""
-
-    def _print_piece(self, piece: Piece) -> None:
-        if self._spinner is None:
-            sys.stdout.write(to_plain_text(piece))
-            sys.stdout.flush()
-            return
-        self._spinner.stop()
-        rendered = to_renderable(piece)
-        if rendered is not None:
-            self._console.print(rendered, end="" if getattr(rendered, "end", "\n") == "" else "\n", soft_wrap=True)
-
-    def ask_for_answers(self, interrupts: Sequence[Interrupt], *, is_retry: bool = False) -> list[ResumeEntry]:
-        """Return an answer to every interrupt. End of input and Ctrl-C cancel it; in a retry, the end of input leaves it open."""
-        if is_retry:
-            typer.echo("The interrupt is still open. Answer again; Ctrl-C cancels it, the end of input leaves it open.")
-        return [self._ask_for_answer(interrupt, is_retry) for interrupt in interrupts]
-
-    def _ask_for_answer(self, interrupt: Interrupt, is_retry: bool) -> ResumeEntry:
-        typer.echo(strip_control_chars(describe_interrupt(interrupt)))
-        try:
-            payload = build_answer(interrupt, _read_field)
-        except (EOFError, KeyboardInterrupt, typer.Abort) as error:
-            self.is_closed = isinstance(error, EOFError)
-            typer.echo("No answer: still open." if is_retry and self.is_closed else "No answer: cancelled.")
-            return ResumeEntry(interrupt_id=interrupt.id, status="cancelled")
-        return ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=payload)
-
-
-def _read_field(field: FormField) -> Any:
-    while True:
-        try:
-            return field.parse_line(input(f"{to_single_line(field.prompt)}: "))
-        except ValueError as error:
-            typer.echo(to_single_line(str(error)))
-
-
-def report_failures(on_failure: Callable[[str], None]) -> Middleware:
-    """Return middleware that ends a failing run with RUN_ERROR and passes the redacted cause to `on_failure`."""
+def report_failures(on_failure: Callable[[list[str]], None]) -> Middleware:
+    """Return middleware that ends a failing run with RUN_ERROR and passes the lines of its redacted cause to `on_failure`."""
 
     def wrap(handler: RunHandler) -> RunHandler:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
@@ -310,10 +257,21 @@ def report_failures(on_failure: Callable[[str], None]) -> Middleware:
                 raise  # the run cannot be written, so there is no terminal event to explain
             except RunnerError as error:
                 logger.debug("Run %s on thread %s failed (%s)", run.key, run.thread.id, error.code, exc_info=error)
-                if error.__cause__ is not None:
-                    on_failure(Redactor(run.secrets).redact_text(describe_error(error.__cause__)))
+                # As one text: a secret can have several lines.
+                on_failure(Redactor(run.secrets).redact_text("\n".join(_cause_lines(error))).split("\n"))
                 yield RunError(message=error.message, code=error.code)
 
         return handle
 
     return wrap
+
+
+def _cause_lines(error: RunnerError) -> list[str]:
+    """Return the cause of an error and its notes, such as the last lines that the agent's process wrote to standard error.
+
+    A cause without a text, such as the end of a connection, says less than the notes.
+    """
+    notes = [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
+    cause = error.__cause__
+    lines = [describe_error(cause), *notes] if cause is not None and (str(cause) or not notes) else notes
+    return [to_single_line(line) for line in lines]

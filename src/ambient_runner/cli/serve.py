@@ -20,6 +20,7 @@ from rich.text import Text
 
 from ambient_runner.bridges.registry import load_agents
 from ambient_runner.cli.errors import find_error
+from ambient_runner.cli.stdio import OutputClosed
 from ambient_runner.cli.text_format import align_columns, strip_control_chars
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
@@ -62,7 +63,7 @@ def serve_agents(settings: Settings) -> None:
     with bind_socket(settings.host, settings.port) as listener, _raise_startup_errors(app), suppress(KeyboardInterrupt):
         url = format_url(*listener.getsockname()[:2])
         _freeze_gc()
-        _Server(app, settings, lambda: print_banner(url, settings, bridges)).run(sockets=[listener])
+        _Server(app, settings, lambda: announce_server(url, settings, bridges)).run(sockets=[listener])
 
 
 def _freeze_gc() -> None:
@@ -148,7 +149,8 @@ def exit_despite_tasks(uncancellable: UncancellableTasks, code: int) -> None:
     """
     is_busy = _report_unended_runs(uncancellable)
     if uncancellable:
-        sys.stdout.flush()
+        with suppress(OutputClosed):
+            sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     if is_busy:
@@ -223,6 +225,12 @@ def _raise_startup_errors(app: FastAPI) -> Generator[None]:
         log.disabled = False
     if failures:
         raise failures[0]
+
+
+def announce_server(url: str, settings: Settings, agents: Iterable[str]) -> None:
+    """Print the banner. A server needs no standard output, so one that is closed does not end it."""
+    with suppress(OutputClosed):
+        print_banner(url, settings, agents)
 
 
 def print_banner(url: str, settings: Settings, agents: Iterable[str]) -> None:

@@ -10,9 +10,16 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["align_columns", "compact_json", "escape_json_source", "strip_control_chars", "to_single_line"]
+__all__ = [
+    "align_columns",
+    "compact_json",
+    "escape_json_source",
+    "shorten_text",
+    "strip_control_chars",
+    "to_single_line",
+]
 
-_MAX_JSON_LENGTH = 2000  # characters
+_MAX_TEXT_LENGTH = 2000  # characters
 _COLUMN_GAP = 2
 _CONTROLS = {code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _DIRECTION_OVERRIDES = {*range(0x2028, 0x202F), *range(0x2066, 0x206A)}
@@ -23,8 +30,12 @@ _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _STRIPPED}
 
 def compact_json(value: Any) -> str:
     """Return the value as JSON on one line, truncated if it is very long."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_JSON_LENGTH else text[:_MAX_JSON_LENGTH] + "…"
+    return shorten_text(json.dumps(value, ensure_ascii=False))
+
+
+def shorten_text(text: str) -> str:
+    """Return the text, truncated if it is very long."""
+    return text if len(text) <= _MAX_TEXT_LENGTH else text[:_MAX_TEXT_LENGTH] + "…"
 
 
 def align_columns(rows: Sequence[Sequence[Text]]) -> list[Text]:

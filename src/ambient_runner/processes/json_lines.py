@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ambient_runner.protocol.strict_json import is_too_deep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 __all__ = ["LineBuffer", "is_line_too_deep", "replace_lone_surrogates"]
 
@@ -65,7 +65,7 @@ class LineBuffer:
         if self._size <= self._max_line_bytes:
             self._parts.append(part)
         elif was_within_bounds:
-            self._head = next(iter(self._parts), part)[:_HEAD_BYTES]
+            self._head = _first_bytes([*self._parts, part])
             self._parts = []
             self.oversized += 1
 
@@ -75,6 +75,16 @@ class LineBuffer:
         self.oversized += 1
         self._on_oversized(line[:_HEAD_BYTES], len(line))
         return False
+
+
+def _first_bytes(parts: Iterable[bytes]) -> bytes:
+    """Return the beginning of a line. Its first part may end anywhere."""
+    head = b""
+    for part in parts:
+        head += part[: _HEAD_BYTES - len(head)]
+        if len(head) == _HEAD_BYTES:
+            break
+    return head
 
 
 def is_line_too_deep(line: bytes) -> bool:

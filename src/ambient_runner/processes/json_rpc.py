@@ -1,8 +1,8 @@
 """One side of a JSON-RPC 2.0 connection over lines of JSON: bytes in, messages out, and the other way round.
 
 It does no I/O and has no task: `ChildProcess` or a socket feeds it, and `write` takes what it sends. It is tolerant, since the other side
-may be any program: what is not JSON-RPC is counted and skipped, and the first message that is too long is logged. Messages are delivered
-in the order in which they arrived.
+may be any program: what is not JSON-RPC is counted and skipped. Of messages that are too long the first is logged, and nobody waits for
+them: a request gets an error, a call raises one, if the id is at the beginning. Messages are delivered in the order in which they arrived.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ _MAX_NAME = 100  # characters of an unknown method that are repeated in the answ
 _BLANK = b" \t\r"
 _METHOD = re.compile(rb'"method"\s*:\s*"([\w$/.-]{1,100})"')
 _RESULT = re.compile(rb'"(?:result|error)"\s*:')
+_SCALAR_MEMBER = re.compile(rb'\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+|null)\s*,')
+"""A member at the beginning of a message whose value is no object or list, and the comma after it."""
 
 RequestId = int | float | str | None
 """The id of a request, as its sender chose it: 0 and null are ids too."""
@@ -133,7 +135,7 @@ class JsonRpcPeer:
         self._write = write
         self._methods = frozenset(methods)
         self._on_message = on_message
-        self._lines = LineBuffer(max_line_bytes, self._log_oversized)
+        self._lines = LineBuffer(max_line_bytes, self._handle_oversized)
         self._max_line_bytes = max_line_bytes
         self._name = name
         self._has_logged = False
@@ -202,6 +204,18 @@ class JsonRpcPeer:
         """Answer a request with an error; nothing once the connection has ended."""
         self._write_message({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
 
+    def _handle_oversized(self, head: bytes, size: int) -> None:
+        """Let nobody wait for a message that is too long."""
+        self._log_oversized(head, size)
+        members, rest = _parse_head(head)
+        request_id, text = members.get("id"), f"The message is too long: at most {self._max_line_bytes} bytes are read"
+        if "id" not in members or not _is_request_id(request_id):
+            return
+        if "method" in members:
+            self.respond_error(request_id, INVALID_REQUEST, text)
+        elif _RESULT.match(rest):
+            self._receive_response(_Line(id=request_id, error={"code": INVALID_REQUEST, "message": text}))
+
     def _log_oversized(self, head: bytes, size: int) -> None:
         """Log the first message that is too long, by its method. Its text is not ours to log."""
         if self._has_logged:
@@ -209,7 +223,7 @@ class JsonRpcPeer:
         self._has_logged = True
         logger.warning(
             "A message of %s was dropped because it is too long: %s, %d bytes, of which at most %d are read. "
-            "Further ones are dropped without a line here. If the agent waits for an answer to it, stop its run.",
+            "Further ones are dropped without a line here. A request gets an error as its answer, if its id is at the beginning.",
             self._name,
             _describe_line(head),
             size,
@@ -302,6 +316,19 @@ def _describe_line(head: bytes) -> str:
     if method := _METHOD.search(head):
         return method[1].decode()
     return "a response" if _RESULT.search(head) else "a line that is no message"
+
+
+def _parse_head(head: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the first members of a message that has no end, up to one that is an object or a list, and what follows them."""
+    members: dict[str, Any] = {}
+    rest = head.lstrip(_BLANK).removeprefix(b"{")
+    while found := _SCALAR_MEMBER.match(rest):
+        try:
+            members[found[1].decode()] = msgspec.json.decode(found[2])
+        except (msgspec.MsgspecError, ValueError):
+            return {}, b""
+        rest = rest[found.end() :]
+    return members, rest.lstrip()
 
 
 def _parse_error(error: Any) -> JsonRpcError | None:

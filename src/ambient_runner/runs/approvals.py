@@ -20,6 +20,7 @@ from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.projections.safe_interrupts import HIDDEN_TEXT
 from ambient_runner.projections.summaries import quotes_summary
 from ambient_runner.protocol.events import AssistantMessage, Custom, Interrupted, RunFinished
+from ambient_runner.runs.interrupt_answers import parse_answer
 from ambient_runner.runs.run import RunAttribute, current_run_or_none
 
 if TYPE_CHECKING:
@@ -208,8 +209,9 @@ def _is_redacted(interrupt: Interrupt, calls: Sequence[ToolCall]) -> bool:
 
 def _edited_calls(payload: Any) -> list[tuple[str | None, Any]]:
     """Return the edited calls in an answer, in any form that a bridge accepts: name, if it has one, and arguments."""
-    decisions = _object(payload).get("decisions", payload)
-    answers = cast("list[Any]", decisions) if isinstance(decisions, list) else [payload]
+    given = parse_answer(payload)
+    decisions = _object(given).get("decisions", given)
+    answers = cast("list[Any]", decisions) if isinstance(decisions, list) else [given]
     return [edited for answer in answers if (edited := _edited_call(_object(answer))) is not None]
 
 

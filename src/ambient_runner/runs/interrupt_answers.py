@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import RunAgentInput
 
-__all__ = ["check_state_is_free", "command_resume", "is_cancelled_by_message", "match_answers"]
+__all__ = ["check_state_is_free", "command_resume", "is_cancelled_by_message", "match_answers", "parse_answer"]
 
 _BY_NEW_MESSAGE = {"ambient": {"cancelledBy": "new_message"}}
 
@@ -80,14 +80,17 @@ def command_resume(run_input: RunAgentInput) -> tuple[Any] | None:
     props: Any = run_input.forwarded_props
     command: Any = cast("dict[str, Any]", props).get("command") if isinstance(props, dict) else None
     answer: Any = cast("dict[str, Any]", command).get("resume") if isinstance(command, dict) else None
-    if answer is None:
-        return None
+    return None if answer is None else (parse_answer(answer),)
+
+
+def parse_answer(answer: Any) -> Any:
+    """Return the value of an answer that is JSON text; any other answer as it is."""
     if not isinstance(answer, str):
-        return (answer,)
+        return answer
     try:
-        return (strict_json.loads(answer.encode()),)
+        return strict_json.loads(answer.encode())
     except (InvalidInput, UnicodeEncodeError):
-        return (answer,)
+        return answer
 
 
 def _command_answers(view: ThreadView, run_input: RunAgentInput) -> list[ResumeEntry]:

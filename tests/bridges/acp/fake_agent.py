@@ -13,11 +13,14 @@ Options, also as variables (`--load-error` is `FAKE_AGENT_LOAD_ERROR`):
     --ids KIND            ids of its requests: number (from 0 on), text or uuid
     --auth yes            session/new, load and resume answer -32000 until the client has authenticated
     --early yes           send updates of a session before the answer to session/new
+    --stray N             send so many updates of another session before the answers to initialize and session/new
+    --nag yes             ask for a permission and for input before the answer to initialize
     --replay after        replay a loaded session after the answer, not before
     --load-error yes      refuse load and resume, and forget the session; `exit` ends the process
     --stuck yes           offer no mode but the one it is in
     --start SECONDS       wait before the answer to initialize; `never` gives none
     --mute A,B            give no answer to these methods
+    --die METHOD          end when this method is called
     --page N              answer session/list with pages of this size; 0 sends the same empty page for ever
     --exit CODE           end at once with this code
     --banner TEXT         print this line before anything else
@@ -680,6 +683,32 @@ def step_elicit(turn: Turn, mode: str) -> None:
     turn.say(f"answered {json.dumps(answer, sort_keys=True)}")
 
 
+def step_elicit_with(turn: Turn, params: str) -> None:
+    """Ask for input with these parameters, in JSON."""
+    asked = {"sessionId": turn.session.id, "message": "Please.", **json.loads(params)}
+    answer = turn.await_answer(turn.peer.request("elicitation/create", asked))
+    turn.say(f"answered {json.dumps(answer, sort_keys=True)}")
+
+
+def step_ask_options(turn: Turn, count: str) -> None:
+    """Ask with so many options that allow something always, after the usual ones."""
+    step_ask(turn, "echo one", [*ONCE, *((f"option-{number}", "allow_always") for number in range(int(count)))])
+
+
+def step_ask_long(turn: Turn, size: str) -> None:
+    """Ask about a call with so many characters of arguments, and tell the error that is answered."""
+    call = {"toolCallId": turn.new_call_id("long"), "kind": "execute", "rawInput": {"command": "x" * int(size)}}
+    answer = turn.request_permission(call, USUAL)
+    answer.arrived.wait(60)
+    turn.say(f"answered {answer.message.get('error', {}).get('code')}")
+
+
+def step_leave(turn: Turn, name: str) -> None:
+    """Begin a tool and never report its end."""
+    call = turn.new_call_id(name)
+    turn.update("tool_call", toolCallId=call, name=name, title=name, kind="read", status="in_progress", rawInput={})
+
+
 def step_plan(turn: Turn, _: str) -> None:
     for first, second in (("in_progress", "pending"), ("completed", "in_progress"), ("completed", "completed")):
         entries = [
@@ -1136,6 +1165,8 @@ class Agent:
     def call(self, method: str, params: Json) -> Any:
         if method not in self._methods:
             raise RpcError(-32601, "Method not found", {"method": method})
+        if method == self.options.get("die"):
+            os._exit(6)
         if method in self.options.get("mute").split(","):
             return None
         return self._methods[method](params)
@@ -1154,6 +1185,12 @@ class Agent:
         if delay == "never":
             return None
         time.sleep(float(delay))
+        self._send_strays()
+        if self.options.get("nag") == "yes":
+            call = {"toolCallId": "early", "title": "early", "kind": "execute"}
+            offered = [{"optionId": "yes", "name": "yes", "kind": "allow_once"}]
+            self.peer.request("session/request_permission", {"sessionId": "x", "toolCall": call, "options": offered})
+            self.peer.request("elicitation/create", {"mode": "form", "message": "Sign in", "requestedSchema": {}})
         offered = {name: {} for name in ("resume", "list", "close", "fork", "delete") if self.options.has(name)}
         return {
             "protocolVersion": int(self.options.get("protocol", "1")),
@@ -1174,6 +1211,7 @@ class Agent:
     def new_session(self, params: Json) -> Json:
         self._check_session(params)
         session = self.store.add(params)
+        self._send_strays()
         if self.options.get("early") == "yes":
             self._announce(session)
         return {"sessionId": session.id, **self._settings(session)}
@@ -1333,6 +1371,11 @@ class Agent:
         commands = [{"name": "early", "description": "Sent before the session was known."}]
         update = {"sessionUpdate": "available_commands_update", "availableCommands": commands}
         self._send_updates(session, [update, {"sessionUpdate": "session_info_update", "title": "An early title"}])
+
+    def _send_strays(self) -> None:
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "stray "}}
+        for _ in range(int(self.options.get("stray", "0"))):
+            self.peer.send({"method": "session/update", "params": {"sessionId": "another", "update": update}})
 
     def _replay_later(self, session: Session, replay: list[Json]) -> None:
         time.sleep(0.05)

@@ -24,12 +24,14 @@ BLOCK_LINES = 4096
 """More lines than one more block of output has, which may arrive after the output is paused."""
 
 
-async def _run_until_text(world: World, script: str) -> list[object]:
-    """Begin a run, stop it as soon as the agent has said something, and return its events."""
+async def _run_until_text(world: World, script: str, text: str) -> list[object]:
+    """Begin a run, stop it as soon as the agent has said this, and return its events."""
+    said = ""
     with unless_hung():
         started = await world.runner.start(request(UserMessage(id="u1", content=script)))
         async for event in follow_run(world.runner.ledger, started):
-            if isinstance(event, TextMessageContent):
+            said += event.delta if isinstance(event, TextMessageContent) else ""
+            if text in said:
                 break
         with promised_within(6):
             await world.runner.ledger.request_stop(KEY, "stop")
@@ -49,7 +51,7 @@ async def test_f26_a_child_that_exits_fails_its_run_and_leaves_nothing(tmp_path:
 
 async def test_f26_a_child_that_hangs_is_ended_by_a_stop_with_its_group(tmp_path: Path) -> None:
     async with serve(tmp_path) as world:
-        events = await _run_until_text(world, "fork then deaf")
+        events = await _run_until_text(world, "fork then deaf", "do not")
         await gone(children())
     assert isinstance(events[-1], RunFinished)
     assert events[-1].outcome == Cancelled()
@@ -69,11 +71,36 @@ async def test_f26_a_child_that_hangs_at_its_start_is_ended(tmp_path: Path) -> N
     assert events[-1].outcome == Cancelled()
 
 
-async def test_f26_a_child_that_exits_at_its_start_says_so(tmp_path: Path) -> None:
+async def test_f26_a_child_that_exits_at_its_start_says_so_and_the_log_has_what_it_wrote(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serve(tmp_path, {"exit": "5"}) as world:
         events = await world.stored("say hi")
     assert isinstance(events[-1], RunError)
-    assert events[-1].code == "acp_exited"
+    assert events[-1].code == "agent_unavailable"
+    assert "did not start" in events[-1].message
+    (record,) = [
+        record for record in caplog.records if record.name == "ambient_runner.runs.execution" and record.exc_text
+    ]
+    assert record.levelname == "WARNING"
+    assert record.exc_text is not None
+    assert record.exc_text.splitlines()[1:] == [
+        "Its exit code is 5.",
+        "The agent wrote: fatal: the fake agent does not start",
+    ]
+
+
+async def test_f26_a_child_that_exits_instead_of_opening_a_session_did_not_start(tmp_path: Path) -> None:
+    async with serve(tmp_path, {"die": "session/new"}) as world:
+        events = await world.stored("say hi")
+    assert isinstance(events[-1], RunError)
+    assert events[-1].code == "agent_unavailable"
+
+
+async def test_f26_a_request_above_the_bound_is_answered_with_an_error(tmp_path: Path) -> None:
+    async with serve(tmp_path) as world:
+        words = await world.thread().say(f"ask-long {(16 << 20) + 100}")
+    assert (spoken(words), words[-1]) == ("answered -32600", "RF success")
 
 
 async def test_f26_a_flood_between_runs_is_bounded_and_nothing_of_it_is_lost(

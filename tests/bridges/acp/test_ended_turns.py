@@ -16,7 +16,9 @@ from ambient_runner.protocol.events import (
     RunFinished,
     StateDelta,
     TextMessageContent,
+    TextMessageEnd,
     Tool,
+    ToolCallResult,
     UserMessage,
 )
 from tests.bridges.acp.words import custom_values, spoken
@@ -109,6 +111,28 @@ async def test_after_a_refusal_the_messages_are_named_that_the_agent_has_forgott
         assert events[-1].result == {"stopReason": "refusal"}
         events = await world.stored("say hi", message_id="u3")
     assert not any(isinstance(event, Custom) and event.name == "acp:refusal" for event in events)
+
+
+async def test_a_refusal_comes_after_the_whole_text_of_the_message_that_it_names(tmp_path: Path) -> None:
+    """Redaction holds back the last word of a text until the text has ended."""
+    async with serve(tmp_path) as world:
+        events = await world.stored("say hello world then stop-reason refusal")
+    kinds = [type(event) for event in events]
+    names = [getattr(event, "name", None) for event in events]
+    last_text = max(index for index, kind in enumerate(kinds) if kind in (TextMessageContent, TextMessageEnd))
+    assert kinds[last_text] is TextMessageEnd
+    assert last_text < names.index("acp:refusal")
+
+
+@pytest.mark.parametrize("end", ["", " then crash", " then ask-beside echo one"])
+async def test_a_result_for_a_call_without_one_comes_after_the_whole_text(tmp_path: Path, end: str) -> None:
+    async with serve(tmp_path) as world:
+        events = await world.stored(f"leave look then say hello wonderful{end}")
+    kinds = [type(event) for event in events]
+    first_text = kinds.index(TextMessageContent)
+    assert TextMessageEnd in kinds[first_text:]
+    torn = kinds[first_text : kinds.index(TextMessageEnd)]
+    assert ToolCallResult not in torn
 
 
 async def test_a_refused_turn_of_several_runs_is_named_as_a_whole(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import psutil
 import pytest
 
+from ambient_runner.bridges.acp import session_messages
 from ambient_runner.bridges.acp.adapter import ACPAdapter
 from ambient_runner.config import Timeouts
 from ambient_runner.errors import InterruptNotOpen, InvalidInput, NoActiveRun, PendingInterrupts, RunnerError
@@ -164,8 +165,9 @@ async def test_an_option_that_was_not_offered_is_refused_and_the_interrupt_stays
     "payload",
     [
         None,
-        True,
+        1,
         "yes",
+        '["yes"]',
         [],
         {},
         [{"approved": True}],
@@ -313,6 +315,68 @@ async def test_a_cancelled_interrupt_declines_the_call(tmp_path: Path, style: st
         answered = await thread.resume(no(thread.interrupts[0]))
     assert answered[-1] == "RF success"
     assert not _work(tmp_path, "a.txt").exists()
+
+
+async def test_the_record_of_a_cancelled_interrupt_names_no_person(tmp_path: Path) -> None:
+    async with serve(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("ask touch a.txt")
+        call = thread.interrupts[0].tool_call_id
+        answered = await thread.resume(no(thread.interrupts[0]))
+    assert custom_values(answered, "acp:permission") == [
+        {"decision": "reject", "by": "cancelled", "optionId": "no", "toolCallId": call}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("payload", "is_executed"),
+    [
+        (True, True),
+        (False, False),
+        ('{"approved": true}', True),
+        ('{"approved": false}', False),
+        ('{"optionId": "yes"}', True),
+        ("true", True),
+        ("false", False),
+    ],
+)
+async def test_a_bare_boolean_and_the_json_text_of_an_answer_decide_about_a_call(
+    tmp_path: Path, payload: object, is_executed: bool
+) -> None:
+    async with serve(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("ask touch a.txt")
+        answered = await thread.resume(yes(thread.interrupts[0], payload))
+    assert answered[-1] == "RF success"
+    assert _work(tmp_path, "a.txt").exists() is is_executed
+
+
+async def test_a_reason_is_another_word_for_the_message_of_a_rejection(tmp_path: Path) -> None:
+    async with serve(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("ask touch a.txt")
+        answered = await thread.resume(yes(thread.interrupts[0], {"approved": False, "reason": "say not today"}))
+        assert _prompts(world) == [["ask touch a.txt"], ["say not today"]]
+    assert spoken(answered).endswith("not today")
+
+
+async def test_options_beyond_a_bound_are_not_offered_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("ask-options 4000")
+        interrupt = thread.interrupts[0]
+        with pytest.raises(InvalidInput) as refused:
+            await thread.resume(yes(interrupt, {"approved": True, "always": True}))
+        with pytest.raises(InvalidInput):
+            await thread.resume(yes(interrupt, {"optionId": "option-3000"}))
+        answered = await thread.resume(yes(interrupt, APPROVED))
+    assert len((interrupt.metadata or {})["options"]) == 32
+    assert len(refused.value.message) < 500
+    assert spoken(answered) == "executed echo one"
+    (record,) = [record for record in caplog.records if record.name == session_messages.__name__]
+    assert record.args == ("t", "The agent", 3970)
 
 
 async def test_two_requests_are_shown_together_while_something_else_streams(tmp_path: Path) -> None:

@@ -331,3 +331,24 @@ async def test_a_session_of_an_earlier_process_is_resumed_in_one(tmp_path: Path)
         assert [value["started"] for value in custom_values(words, "acp:session")] == ["resumed"]
         assert spoken(words) == "say one\nhistory"
         assert world.adapter("a").pid == pid
+
+
+async def test_one_that_asks_before_it_has_a_session_is_answered_at_once_and_takes_no_place(tmp_path: Path) -> None:
+    async with serve_shared(tmp_path, {"nag": "yes"}, parked=1) as world:
+        await world.thread("a").say("say one")
+        [pid] = await ready_pids(world)
+        words = await world.thread("b").say("ask echo one")
+        assert (words[-1], world.adapter("b").pid) == ("RF asks tool_call", pid)
+        lines = (tmp_path / "journal.jsonl").read_text().splitlines()
+    results = [message["result"] for line in lines if "result" in (message := json.loads(line)["msg"])]
+    assert results[:2] == [{"outcome": {"outcome": "cancelled"}}, {"action": "cancel"}]
+
+
+async def test_what_one_sends_before_it_has_a_session_is_dropped(tmp_path: Path) -> None:
+    async with serve_shared(tmp_path, {"stray": "3000"}, start_timeout=5) as world:
+        await world.thread("a").say("say one")
+        [pid] = await ready_pids(world)
+        assert spoken(await world.thread("b").say("say two")) == "two"
+        session = world.adapter("b").session
+        assert session is not None
+        assert (session.pid, session._receiver.dropped_messages) == (pid, 3000 + 1024)

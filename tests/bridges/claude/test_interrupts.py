@@ -60,7 +60,7 @@ async def test_a_call_that_needs_permission_is_an_interrupt_and_approval_execute
 async def test_an_answer_that_is_neither_yes_nor_no_is_refused_and_the_interrupt_stays_open(tmp_path: Path) -> None:
     malformed: list[object] = [
         None,
-        True,
+        1,
         "yes",
         [],
         {},
@@ -151,6 +151,17 @@ async def test_an_approval_may_edit_the_arguments(tmp_path: Path) -> None:
         await thread.resume(yes(thread.interrupts[0], {"approved": True, "editedArgs": edited}))
     assert (tmp_path / "work" / "t" / "other.txt").read_text() == "changed\n"
     assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+@pytest.mark.parametrize(("payload", "is_executed"), [(True, True), (False, False), ('{"approved": true}', True)])
+async def test_a_bare_boolean_and_the_json_text_of_an_answer_decide_about_a_call(
+    tmp_path: Path, payload: object, is_executed: bool
+) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        await thread.resume(yes(thread.interrupts[0], payload))
+    assert (tmp_path / "work" / "t" / "ran.txt").exists() is is_executed
 
 
 async def test_always_is_for_this_process_alone_and_writes_no_settings(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ CWD = "/work/project"
         ".git./config",
         ".Envrc",
         "/home/ann/.bashrc",
+        *(".cshrc", ".tcshrc", ".login", ".logout", ".kshrc", ".zlogout", ".bash_aliases", ".bash_logout"),
+        *(".config/fish/config.fish", "home/.config/fish/functions/ls.fish", ".config/mise/config.toml"),
+        *("mise.local.toml", ".mise.local.toml", ".mise.toml", "mise.toml", ".mise/config.toml"),
+        *("lefthook-local.yml", "lefthook.yaml", ".lefthook.toml", ".lefthook-local.json"),
+        ".g\u200cit/config",
+        ".g\ufeffi\u00adt/config",
+        ".Env\ufe0frc",
+        "\u200b.bashrc",
     ],
 )
 def test_a_file_that_makes_programs_run_commands_is_protected(path: str) -> None:
@@ -47,7 +55,21 @@ def test_a_file_that_makes_programs_run_commands_is_protected(path: str) -> None
 
 @pytest.mark.parametrize(
     "path",
-    ["src/app.py", ".github/workflows/ci.yml", ".gitignore", "git/config", "docs/.envrc.md", "my.git/config", ".", CWD],
+    [
+        "fish/config.fish",
+        ".config/app/fish",
+        "mise.md",
+        "lefthook",
+        "src/caf\u00e9.py",
+        "src/app.py",
+        ".github/workflows/ci.yml",
+        ".gitignore",
+        "git/config",
+        "docs/.envrc.md",
+        "my.git/config",
+        ".",
+        CWD,
+    ],
 )
 def test_any_other_file_is_not(path: str) -> None:
     assert not is_protected(path, CWD, resolve=lambda found: found)

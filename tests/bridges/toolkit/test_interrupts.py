@@ -14,6 +14,9 @@ from ambient_runner.bridges.toolkit.interrupts import (
     expires_at,
     interrupt_lapsed_events,
     is_approved,
+    join_names,
+    read_answer,
+    read_approval,
     resolved_interrupt_ids,
 )
 from ambient_runner.errors import InvalidInput
@@ -83,3 +86,34 @@ def test_members_without_a_value_are_left_out_and_further_ones_have_their_type()
     assert check_approval(answer, editedArgs=dict) == {"approved": False, "editedArgs": {"a": 1}, "more": [1]}
     with pytest.raises(InvalidInput):
         check_approval({"approved": True, "editedArgs": "{}"}, editedArgs=dict)
+
+
+@pytest.mark.parametrize(
+    ("payload", "answer", "approval"),
+    [
+        (True, True, {"approved": True}),
+        ("false", "false", {"approved": False}),
+        ('{"approved": true}', {"approved": True}, {"approved": True}),
+        ("yes", "yes", "yes"),
+        ('["yes"]', '["yes"]', '["yes"]'),
+        (None, None, None),
+        (
+            {"approved": False, "reason": "No."},
+            {"approved": False, "reason": "No."},
+            {"approved": False, "reason": "No.", "message": "No."},
+        ),
+        (
+            {"reason": "No.", "message": "Never."},
+            {"reason": "No.", "message": "Never."},
+            {"reason": "No.", "message": "Never."},
+        ),
+    ],
+)
+def test_an_answer_may_be_json_text_and_an_approval_a_boolean(payload: Any, answer: Any, approval: Any) -> None:
+    assert (read_answer(payload), read_approval(payload)) == (answer, approval)
+
+
+def test_a_list_of_names_in_a_message_is_short() -> None:
+    assert join_names(["a", "b"]) == "a, b"
+    assert join_names([str(number) for number in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+    assert join_names(["x" * 5000]) == "x" * 80 + "…"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ambient_runner.errors import BridgeError
 
@@ -145,6 +145,19 @@ class MessageBuffer:
         """Yield what has arrived so far, without waiting."""
         for _ in range(len(self._messages)):
             yield self.take()
+
+    def skip(self) -> None:
+        """Leave out a message that has come. Its bytes do not count, unless others wait."""
+        if not self._messages:
+            self._bytes_before = self._output.received_bytes
+
+    def revise(self, change: Callable[[Any], Any]) -> int:
+        """Replace every message by what `change` returns for it; drop it for None. Return the number of dropped ones."""
+        before = len(self._messages)
+        changed = (change(message) for message in self._messages)
+        self._messages = deque(message for message in changed if message is not None)
+        self.skip()
+        return before - len(self._messages)
 
     def drop_late(self) -> None:
         """Drop late text that no run has taken: the run of its turn has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.acp.errors import ACPAuthRequired, ACPError, ACPExited
+from ambient_runner.bridges.acp.errors import ACPAuthRequired, ACPError, ACPExited, ACPNotStarted
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.processes.child import ChildProcess
 from ambient_runner.processes.json_rpc import JsonRpcError, JsonRpcPeer, PeerClosed
@@ -88,6 +88,17 @@ class AgentConnection:
     def exit_error(self) -> BridgeError:
         """Return the reason why the process is gone."""
         return self.with_stderr(ACPExited())
+
+    def not_started_error(self, launch: Launch) -> BridgeError:
+        """Return the error for a process that has ended before it was ready, with how it ended and what it wrote for the log."""
+        program = launch.command[0]
+        error = ACPNotStarted(
+            f"{self.profile.title} did not start: its process ended before it was ready. "
+            f"Check its command, {program}, on the server, whose log has what it wrote."
+        )
+        if self._child is not None and self._child.returncode is not None:
+            error.add_note(f"Its exit code is {self._child.returncode}.")
+        return self.with_stderr(error)
 
     def with_stderr(self, error: BridgeError) -> BridgeError:
         """Return the error with the agent's last lines, for the log."""

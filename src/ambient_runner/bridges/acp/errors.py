@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ambient_runner.errors import BridgeError, RunnerError
+from ambient_runner.errors import BridgeError, BridgeUnavailable, RunnerError
 
 __all__ = [
     "ACPAuthRequired",
     "ACPBusy",
     "ACPError",
     "ACPExited",
+    "ACPNotStarted",
     "to_bridge_error",
 ]
 
@@ -29,6 +30,12 @@ class ACPExited(ACPError):
     """The agent's process ended during its turn. Send the message again: a new process continues the conversation."""
 
     code = "acp_exited"
+
+
+class ACPNotStarted(BridgeUnavailable):
+    """The agent's process ended before it was ready. Check its command; the server's log has what it wrote."""
+
+    is_expected = True
 
 
 class ACPBusy(ACPError):

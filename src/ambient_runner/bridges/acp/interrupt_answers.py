@@ -71,7 +71,8 @@ def _answer_request(
         _queue_message(session, entry)
     request.resolve(response)
     record = session.turn.tool_calls.get(request.call_id)
-    return [answer_event(response, record, context.run, is_allowed=is_allowed)]
+    status = None if entry is None else entry.status
+    return [answer_event(response, record, context.run, is_allowed=is_allowed, status=status)]
 
 
 def _queue_message(session: AgentSession, entry: ResumeEntry | None) -> None:

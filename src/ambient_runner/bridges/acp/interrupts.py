@@ -6,18 +6,18 @@ A request is live: a process waits for its answer, and nothing of it outlives th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from ambient_runner.bridges.acp.elicitations import (
     ELICITATION_CANCELLED,
     answer_elicitation,
-    check_form,
-    form_schema,
+    answer_schema,
+    check_elicitation_answer,
 )
-from ambient_runner.bridges.toolkit.interrupts import approval_schema, check_approval, check_members, expires_at
+from ambient_runner.bridges.acp.permission_options import MAX_OPTIONS, choose_option, is_allowing, read_options
+from ambient_runner.bridges.toolkit.interrupts import approval_schema, expires_at, read_approval
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ __all__ = [
     "CANCELLED",
     "AgentRequest",
     "check_answer",
-    "choose_option",
     "decline_message",
     "is_executed",
     "selected",
@@ -40,10 +39,6 @@ __all__ = [
 
 CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
 """The response to a permission request that nobody answers."""
-_EXPECTED_OPTION = 'Send {"optionId": "…"}, or {"approved": true} or {"approved": false}.'
-
-
-Kind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -65,6 +60,14 @@ class AgentRequest:
     """True once a run has ended with it. Only then can an answer be for it."""
     is_open: bool = True
     id: str = field(default_factory=lambda: f"acp-{uuid4()}")
+    options: list[dict[str, str]] = field(init=False, repr=False)
+    """The options of a permission request that can be chosen."""
+    left_out_options: int = field(init=False)
+    """Number of options that are not offered, because there are too many."""
+
+    def __post_init__(self) -> None:
+        options = read_options(self.params.get("options"))
+        self.options, self.left_out_options = options[:MAX_OPTIONS], max(0, len(options) - MAX_OPTIONS)
 
     @property
     def tool_call(self) -> Mapping[str, Any]:
@@ -77,22 +80,6 @@ class AgentRequest:
         source = self.params if self.is_elicitation else self.tool_call
         value = source.get("toolCallId")
         return value if isinstance(value, str) else ""
-
-    @property
-    def options(self) -> list[dict[str, str]]:
-        """The options of a permission request that can be chosen: those with an id, a kind, and no other kind under the same id."""
-        options: Any = self.params.get("options")
-        found = [as_object(item) for item in cast("list[Any]", options)] if isinstance(options, list) else []
-        complete = [option for option in found if _text(option.get("optionId")) and _text(option.get("kind"))]
-        kinds: dict[str, set[str]] = {}
-        for option in complete:
-            kinds.setdefault(option["optionId"], set()).add(option["kind"])
-        clear = {option["optionId"]: option for option in reversed(complete) if len(kinds[option["optionId"]]) == 1}
-        return [
-            {"optionId": name, "name": str(clear[name].get("name") or ""), "kind": clear[name]["kind"]}
-            for name in kinds
-            if name in clear
-        ]
 
     def resolve(self, response: Any) -> None:
         """Send the response, unless it was sent or withdrawn."""
@@ -123,15 +110,14 @@ def to_interrupt(
     """
     expires = expires_at(seconds)
     if request.is_elicitation:
-        url = request.params.get("url")
         return Interrupt(
             id=request.id,
             reason="input_required",
             message=_text(request.params.get("message")) or f"{agent} needs your input.",
             tool_call_id=tool_call_id,
-            response_schema=form_schema(request.params),
+            response_schema=answer_schema(request.params),
             expires_at=expires,
-            metadata={"url": url} if isinstance(url, str) else None,
+            metadata={"url": request.params["url"]} if "url" in request.params else None,
             subagent_run_id=subagent_id,
         )
     return Interrupt(
@@ -166,53 +152,8 @@ def check_answer(interrupt: Interrupt, payload: Any) -> None:
         if isinstance(options, list):  # They may have been too large to be stored.
             choose_option([as_object(option) for option in cast("list[Any]", options)], payload)
         return
-    check_form(as_object(interrupt.response_schema), payload)
-
-
-def choose_option(options: Sequence[Mapping[str, str]], payload: Any) -> str | None:
-    """Return the id of the option that an answer chooses: the one it names, or the only one of the kind it means.
-
-    None for a rejection that is not offered as an option. A missing "always" is a single approval.
-    Raises: InvalidInput if the answer is malformed, or if no offered option is meant, or more than one.
-    """
-    members = check_members(payload, _EXPECTED_OPTION, optionId=str)
-    if "editedArgs" in members:
-        raise InvalidInput(
-            "This agent does not take other arguments. Decline, and say with `message` what it should do."
-        )
-    if "optionId" in members:
-        return _named_option(options, check_members(members, _EXPECTED_OPTION, approved=bool, message=str, always=bool))
-    answer = check_approval(members)
-    if not answer["approved"]:
-        return _option_of_kind(options, "reject_once") or _option_of_kind(options, "reject_always")
-    kinds: tuple[Kind, ...] = ("allow_always", "allow_once") if answer.get("always") else ("allow_once",)
-    for kind in kinds:
-        if option_id := _option_of_kind(options, kind):
-            return option_id
-    raise InvalidInput(f"No offered option allows this as you said. {_offered(options)}")
-
-
-def _named_option(options: Sequence[Mapping[str, str]], answer: Mapping[str, Any]) -> str:
-    chosen = next((option for option in options if option.get("optionId") == answer["optionId"]), None)
-    if chosen is None:
-        raise InvalidInput(f"This option was not offered. {_offered(options)}")
-    if answer.get("approved", _is_allowing(chosen)) != _is_allowing(chosen):
-        raise InvalidInput("`approved` contradicts the option that `optionId` names. Send one of them.")
-    return chosen["optionId"]
-
-
-def _option_of_kind(options: Sequence[Mapping[str, str]], kind: Kind) -> str | None:
-    """Return the option of this kind; None if there is none. Raises: InvalidInput if there are several that allow something."""
-    found = [option["optionId"] for option in options if option.get("kind") == kind]
-    if len(found) > 1 and kind.startswith("allow"):
-        raise InvalidInput(f"Several options mean this. {_offered(options)}")
-    return found[0] if found else None
-
-
-def _offered(options: Sequence[Mapping[str, str]]) -> str:
-    if not options:
-        return "The agent offers nothing that can be chosen without doubt, so it can only be declined."
-    return f"Name one with `optionId`: {', '.join(str(option.get('optionId')) for option in options)}."
+    is_at_url = "url" in as_object(interrupt.metadata)
+    check_elicitation_answer(as_object(interrupt.response_schema), payload, is_at_url=is_at_url)
 
 
 def to_response(request: AgentRequest, entry: ResumeEntry | None) -> dict[str, Any]:
@@ -238,17 +179,12 @@ def _declined(request: AgentRequest) -> dict[str, Any]:
 def is_executed(request: AgentRequest, response: Mapping[str, Any]) -> bool:
     """Return True if the response lets the agent make the call."""
     chosen = as_object(response.get("outcome")).get("optionId")
-    return any(_is_allowing(option) for option in request.options if option["optionId"] == chosen)
-
-
-def _is_allowing(option: Mapping[str, str]) -> bool:
-    """Return True for an option of any kind that does not reject, also of one that is not known."""
-    return not str(option.get("kind")).startswith("reject")
+    return any(is_allowing(option) for option in request.options if option["optionId"] == chosen)
 
 
 def decline_message(entry: ResumeEntry | None) -> str:
     """Return what the user said with a rejection, for the agent; empty if nothing."""
-    return "" if entry is None else _text(as_object(entry.payload).get("message"))
+    return "" if entry is None else _text(as_object(read_approval(entry.payload)).get("message"))
 
 
 def _text(value: Any) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ambient_runner.bridges.acp.interrupts import CANCELLED, AgentRequest, choose_option, selected
+from ambient_runner.bridges.acp.interrupts import CANCELLED, AgentRequest, selected
 from ambient_runner.bridges.acp.permission_calls import is_allowed_by_mode, requested_call
+from ambient_runner.bridges.acp.permission_options import choose_option
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.permission_rules import decide
 from ambient_runner.errors import InvalidInput
@@ -71,15 +72,24 @@ def _option_for(request: AgentRequest, choice: Literal["allow", "reject"]) -> st
 
 
 def answer_event(
-    response: Mapping[str, Any], record: ToolCallRecord | None, run: Run | None, *, is_allowed: bool
+    response: Mapping[str, Any],
+    record: ToolCallRecord | None,
+    run: Run | None,
+    *,
+    is_allowed: bool,
+    status: Literal["resolved", "cancelled"] | None,
 ) -> Event:
-    """Return the event that tells the thread what a person answered to a permission request, and who."""
-    value: dict[str, Any] = {"decision": "allow" if is_allowed else "reject", "by": "person"}
+    """Return the event that tells the thread how a permission request was answered, and by whom.
+
+    `status` is that of the answer. Without one, the interrupt has expired; cancelled is not answered either.
+    """
+    by = {"resolved": "person", "cancelled": "cancelled", None: "expired"}[status]
+    value: dict[str, Any] = {"decision": "allow" if is_allowed else "reject", "by": by}
     if option_id := as_object(response.get("outcome")).get("optionId"):
         value["optionId"] = option_id
     if record is not None and record.is_started:
         value["toolCallId"] = record.client_id
-    if run is not None:
+    if run is not None and by == "person":
         value["answeredBy"] = {"tenant": run.actor.tenant, "owner": run.actor.owner}
     return Custom(name="acp:permission", value=value)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ambient_runner.bridges.acp.buffered_messages import QueuedPrompt
-from ambient_runner.bridges.acp.errors import ACPExited, to_bridge_error
+from ambient_runner.bridges.acp.errors import ACPExited, ACPNotStarted, to_bridge_error
 from ambient_runner.bridges.acp.interrupt_answers import deliver_answers
 from ambient_runner.bridges.acp.launch import build_launch
 from ambient_runner.bridges.acp.memory import ACPMemory
@@ -249,7 +249,7 @@ class ACPRun:
         await self._shared.admit(session)
         try:
             return session, await session.start(session_id)
-        except (ACPExited, BridgeTimeout):
+        except (ACPNotStarted, BridgeTimeout):
             if not session_id or not session.is_initialized or self.is_stopping:
                 raise
             logger.warning(

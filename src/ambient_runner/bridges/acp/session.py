@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from ambient_runner.bridges.acp.buffered_messages import ENDED
+from ambient_runner.bridges.acp.errors import ACPExited
 from ambient_runner.bridges.acp.session_messages import SessionReceiver
 from ambient_runner.bridges.acp.session_options import apply_options
 from ambient_runner.bridges.acp.session_start import PROTOCOL_VERSION, SessionStarter, check_version, has_ability
@@ -25,7 +26,7 @@ from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import BridgeError, BridgeTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from ambient_runner.bridges.acp.buffered_messages import QueuedPrompt
     from ambient_runner.bridges.acp.interrupts import AgentRequest
@@ -166,23 +167,17 @@ class AgentSession:
     async def start(self, session_id: str) -> SessionStart:
         """Start the process, unless it was started ahead, and open the session, or a new one if it is empty or the agent has lost it.
 
-        Raises: BridgeUnavailable, BridgeTimeout, ACPAuthRequired, ACPError.
+        Raises: BridgeUnavailable, of which ACPNotStarted is for a process that ends, BridgeTimeout, ACPAuthRequired, ACPError.
         """
-        try:
+        async with self._closing_on_failure():
             if not self.is_initialized:
                 await self._start_process()
             return await self._open_session(session_id)
-        except BaseException:
-            await self.aclose(now=True)
-            raise
 
     async def start_process(self) -> None:
         """Start the process without a session. Raises: OSError, BridgeError."""
-        try:
+        async with self._closing_on_failure():
             await self._start_process()
-        except BaseException:
-            await self.aclose(now=True)
-            raise
 
     async def wait_for_exit(self) -> None:
         """Wait until the process is gone."""
@@ -298,6 +293,18 @@ class AgentSession:
     def _has_process(self) -> bool:
         return not self._receiver.has_ended and self._connection.is_alive
 
+    @asynccontextmanager
+    async def _closing_on_failure(self) -> AsyncGenerator[None]:
+        """End the process if it does not get ready. Raises: ACPNotStarted if it has ended by itself."""
+        try:
+            yield
+        except ACPExited:
+            await self.aclose(now=True)
+            raise self._connection.not_started_error(self.launch) from None
+        except BaseException:
+            await self.aclose(now=True)
+            raise
+
     async def _start_process(self) -> None:
         """Start the process and let it tell its capabilities."""
         resources = await self.launch.open_resources(self._resources, self.calls, self._report_refused_host)
@@ -312,9 +319,11 @@ class AgentSession:
     async def _open_session(self, session_id: str) -> SessionStart:
         capabilities = as_object(self._agent.get("agentCapabilities"))
         self.prompt_capabilities = as_object(capabilities.get("promptCapabilities"))
+        self._receiver.is_opening = True
         starter = SessionStarter(self.launch, self._agent, self._call, self._receiver, self._thread_id)
         started = await starter.start(session_id, self.launch.session_params(capabilities, self._receiver.relay))
-        self._receiver.session_id, self.needs_instructions = started.id, started.how == "new"
+        self._receiver.open_session(started.id)
+        self.needs_instructions = started.how == "new"
         self.state.apply_session(started.settings)
         await self.apply_options(self.launch)
         return started.how

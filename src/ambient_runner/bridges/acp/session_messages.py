@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from ambient_runner.bridges.acp.buffered_messages import ENDED, MessageBuffer, TurnEnd, Update
 from ambient_runner.bridges.acp.connection import AgentConnection
+from ambient_runner.bridges.acp.elicitations import ELICITATION_DECLINED, is_web_url, normalize_elicitation
 from ambient_runner.bridges.acp.errors import ACPError
 from ambient_runner.bridges.acp.interrupts import AgentRequest
 from ambient_runner.bridges.acp.known_calls import KnownCalls
@@ -57,6 +59,10 @@ class SessionReceiver:
     ) -> None:
         self.launch = launch
         self.session_id = ""
+        self.is_opening = False
+        """True while the agent is asked to open a session. Its updates may come before its response."""
+        self.dropped_messages = 0
+        """Number of messages from before there was a session, and of other sessions until then."""
         self.relay: ToolRelay | None = None
         self.is_replaying = False
         """True while a loaded session is replayed. Clients have the conversation, so only the session's state counts."""
@@ -75,6 +81,7 @@ class SessionReceiver:
         self.calls = PendingCalls(self._handle_client_call)
         self.connection = AgentConnection(shared.profile, self._handle_message, self._handle_exit)
         self.messages = MessageBuffer(self.connection)
+        self.messages.discard_excess(is_discarding=True)  # An agent that cannot write opens no session.
         self.guard = ModeGuard(shared.profile, self.state, self.connection.send_request, thread_id)
         self.requests = OpenRequests(
             shared.waiting_limit, self, seconds=shared.config.interrupt_timeout, on_expiry=on_expiry
@@ -91,6 +98,28 @@ class SessionReceiver:
         """Give the process to a thread."""
         self.launch = launch
         self._thread_id = self.guard.thread_id = thread_id
+
+    def open_session(self, session_id: str) -> None:
+        """Use this session from now on. What came before, and is of another one, is dropped."""
+        self.session_id, self.is_opening = session_id, False
+        for request in self.requests.all():
+            if request.child_session not in (None, session_id):
+                request.cancel()
+            request.child_session = None
+        self.dropped_messages += self.messages.revise(self._keep_of_session)
+        if self.dropped_messages:
+            logger.info(
+                "Thread %s: %d messages of %s were dropped, because they came before its session.",
+                self._thread_id,
+                self.dropped_messages,
+                self._profile.title,
+            )
+
+    def _keep_of_session(self, message: Any) -> Any:
+        """Return a message from before the session was known, if it is not of another one; None if it is."""
+        if not isinstance(message, Update) or message.child_session is None:
+            return message
+        return replace(message, child_session=None) if message.child_session == self.session_id else None
 
     def begin_turn(self, blocks: list[dict[str, Any]]) -> None:
         """Send a prompt, and forget the turn before. Raises: PeerClosed."""
@@ -121,6 +150,10 @@ class SessionReceiver:
 
     def _handle_message(self, message: Message) -> None:
         """Receive a message of the process, in order."""
+        if isinstance(message, Notification) and not self._has_session:
+            self.dropped_messages += 1
+            self.messages.skip()
+            return
         match message:
             case Notification(method="session/update", params=params):
                 if not self._put_chunk(params):
@@ -135,6 +168,11 @@ class SessionReceiver:
                 self._handle_request(message)
             case Response():
                 self._handle_response(message)
+
+    @property
+    def _has_session(self) -> bool:
+        """True if there is a session, or is about to be: before that, nothing that the agent sends can be for a thread."""
+        return bool(self.session_id) or self.is_opening
 
     def _handle_response(self, response: Response) -> None:
         if response.id == self._prompt_id:
@@ -161,6 +199,7 @@ class SessionReceiver:
             or kind not in self._chunk_kinds
             or type(text) is not str
             or params["sessionId"] != self.session_id
+            or self.is_opening
         ):
             return False
         if "_meta" in update or "_meta" in params or self.is_replaying:
@@ -192,9 +231,9 @@ class SessionReceiver:
         return not (self._profile.quirks.has_mode_chatter and announced_mode(update))
 
     def _child_session(self, params: Mapping[str, Any]) -> str | None:
-        """Return the id of the session that a message is from, if it is not this one. Updates may come before the session is known."""
+        """Return the id of the session that a message is from, if it is not this one. Of one that is being opened, it is not known yet."""
         session_id = params.get("sessionId")
-        return session_id if isinstance(session_id, str) and self.session_id and session_id != self.session_id else None
+        return session_id if isinstance(session_id, str) and session_id != self.session_id else None
 
     def _note_failure(self, status: Mapping[str, Any]) -> None:
         """Take over what Codex reports about a request to its model: that it tries again, or that the turn has failed.
@@ -222,25 +261,43 @@ class SessionReceiver:
             self.connection.kill()
 
     def _handle_request(self, message: Request) -> None:
-        params = as_object(message.params)
+        is_elicitation, params = message.method == "elicitation/create", as_object(message.params)
         request = AgentRequest(
             rpc_id=message.id,
-            is_elicitation=message.method == "elicitation/create",
-            params=params,
+            is_elicitation=is_elicitation,
+            params=normalize_elicitation(params) if is_elicitation else params,
             child_session=self._child_session(params),
             respond=lambda response: self.connection.respond(message.id, response),
         )
-        if self.is_cancelled:
+        if self.is_cancelled or not self._has_session:
             request.cancel()
+        elif is_elicitation and "url" in request.params and not is_web_url(request.params["url"]):
+            self._refuse_url(request)
         elif (decision := self._decide(request)) is not None:
             decision.carry_out()
             self.messages.put(decision)
         else:
             self.messages.put(request)
 
+    def _refuse_url(self, request: AgentRequest) -> None:
+        """Decline an elicitation at a URL that no browser may be given."""
+        request.resolve(ELICITATION_DECLINED)
+        logger.warning(
+            "Thread %s: %s asked a person to open a URL that does not begin with https:// or http://. It was declined.",
+            self._thread_id,
+            self._profile.title,
+        )
+
     def _decide(self, request: AgentRequest) -> PermissionDecision | None:
         """Return the decision on a request that no person makes; None for one that is open now."""
         decision = None
+        if request.left_out_options:
+            logger.warning(
+                "Thread %s: a permission request of %s has too many options; %d of them are not offered.",
+                self._thread_id,
+                self._profile.title,
+                request.left_out_options,
+            )
         if not request.is_elicitation:
             tool = None if self.relay is None else self.relay.own_tool(request.tool_call)
             earlier = self.known_calls.members_of(request.call_id)

@@ -140,12 +140,15 @@ class Translator:
         return self._track(self._calls.report_silence(seconds))
 
     def cut_streamed_calls(self) -> list[Event]:
-        """Return the end of the calls that are incomplete when the run has to end within the turn. They start again, under another id."""
-        return self._track(self._calls.cut_streamed_calls())
+        """Return the end of what is incomplete when the run has to end within the turn. Calls start again, under another id."""
+        return [*self._close_texts(), *self._track(self._calls.cut_streamed_calls())]
 
     def finish_turn(self, *, is_error: bool = False) -> list[Event]:
-        """Return the last events of the turn: results for calls that will get none. Clear the turn afterwards."""
-        return self._track(self._calls.finish_turn(is_error=is_error))
+        """Return the last events of the turn: the ends of its texts, and results for calls that will get none. Clear the turn afterwards.
+
+        Texts end first: their last words may be held back until then, and a result must not come between.
+        """
+        return [*self._close_texts(), *self._track(self._calls.finish_turn(is_error=is_error))]
 
     def _on_text(self, update: Mapping[str, Any], key: str | None) -> list[Event]:
         return self._on_chunk("text", update, key)
@@ -185,6 +188,10 @@ class Translator:
         if self._open_texts.pop(subagent_id, None) is None:
             return []
         return [*self._composer.end_text(subagent_id), *self._composer.end_reasoning(subagent_id)]
+
+    def _close_texts(self) -> list[Event]:
+        """Return the ends of all texts and reasoning that are open."""
+        return [event for subagent_id in list(self._open_texts) for event in self._close_text(subagent_id)]
 
     def _show_block(self, block: Mapping[str, Any], key: str | None) -> list[Event]:
         """Return an image, a recording, a link or a file in the agent's message as an activity."""

@@ -20,6 +20,9 @@ from ambient_runner.bridges.toolkit.interrupts import (
     check_members,
     expires_at,
     is_approved,
+    join_names,
+    read_answer,
+    read_approval,
 )
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import InvalidInput
@@ -114,14 +117,14 @@ def to_interrupt(
 def check_answer(interrupt: Interrupt, payload: Any) -> None:
     """Return if the answer fits the interrupt: it decides about the call, or answers the questions. Raises: InvalidInput."""
     if interrupt.reason == "tool_call":
-        answer = check_approval(payload, editedArgs=dict)
+        answer = check_approval(read_approval(payload), editedArgs=dict)
         if not answer.get("editedArgs", True):
             raise InvalidInput("`editedArgs` replaces all arguments, so it cannot be empty. Leave it out to keep them.")
         return
     questions = as_object(interrupt.metadata).get("questions")
     if isinstance(questions, list):  # They may have been too large to be stored.
         items = cast("list[Any]", questions)
-        _check_answers([str(as_object(item).get("question")) for item in items], payload)
+        _check_answers([str(as_object(item).get("question")) for item in items], read_answer(payload))
 
 
 def _check_answers(questions: Sequence[str], payload: Any) -> None:
@@ -130,7 +133,7 @@ def _check_answers(questions: Sequence[str], payload: Any) -> None:
     answers = _read_answers(questions, payload)
     unknown = [name for name in answers if name not in questions]
     if not answers or unknown or not all(_is_answer(value) for value in answers.values()):
-        known = ", ".join(f'"{question}"' for question in questions)
+        known = join_names([f'"{question}"' for question in questions])
         raise InvalidInput(
             f"An answer is a text, or a list of texts, to one of the questions: {known}. {_EXPECTED_ANSWERS}"
         )
@@ -155,8 +158,8 @@ def to_permission_result(request: PermissionRequest, entry: ResumeEntry | None) 
     if entry is None or entry.status == "cancelled":
         return PermissionResultDeny(message=DECLINED)
     if request.tool == ASK_USER_TOOL:
-        return _answer_questions(request, entry.payload)
-    return _decide_call(request, entry.payload)
+        return _answer_questions(request, read_answer(entry.payload))
+    return _decide_call(request, read_approval(entry.payload))
 
 
 def _decide_call(request: PermissionRequest, payload: Any) -> PermissionResult:

@@ -7,6 +7,9 @@ security boundary: a build file or a test can run anything too, as soon as someb
 from __future__ import annotations
 
 import os
+import unicodedata
+from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.toolkit.command_rules import MAX_COMMAND_LENGTH, words_in
@@ -17,25 +20,31 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.permission_rules import RequestedCall, Resolve
 
-__all__ = ["PROTECTED_DIRECTORIES", "PROTECTED_FILES", "edits_protected_path", "is_protected"]
+__all__ = ["PROTECTED_DIRECTORIES", "PROTECTED_FILES", "PROTECTED_SETTINGS", "edits_protected_path", "is_protected"]
 
 PROTECTED_DIRECTORIES = frozenset(
     """
-    .agents .claude .codex .cursor .devcontainer .gemini .git .githooks .husky .idea .opencode .qwen .vscode .zed
+    .agents .claude .codex .cursor .devcontainer .gemini .git .githooks .husky .idea .mise .opencode .qwen .vscode .zed
     """.split()  # noqa: SIM905
 )
 """Names of directories, or of files in their place, at any depth. Everything below them is protected."""
+PROTECTED_SETTINGS = frozenset({"fish", "mise"})
+"""Names of directories in `.config`, at any depth."""
 PROTECTED_FILES = frozenset(
     """
-    .bash_login .bash_logout .bash_profile .bashrc .claude.json .envrc .gitconfig .gitmodules .lefthook.yml .mcp.json .mise.toml
-    .pre-commit-config.yaml .profile .ripgreprc .zlogin .zprofile .zshenv .zshrc ambient.toml lefthook.yml mise.toml opencode.json
-    opencode.jsonc
+    .bash_aliases .bash_login .bash_logout .bash_profile .bashrc .claude.json .cshrc .envrc .gitconfig .gitmodules .kshrc .lefthook-local.*
+    .lefthook.* .login .logout .mcp.json .mise.* .pre-commit-config.yaml .profile .ripgreprc .tcshrc .zlogin .zlogout .zprofile .zshenv
+    .zshrc ambient.toml lefthook-local.* lefthook.* mise.*.toml mise.toml opencode.json opencode.jsonc
     """.split()  # noqa: SIM905
 )
-"""Names of files, at any depth."""
+"""Names of files, at any depth. `*` is any text."""
 
 _FILE_COMMANDS = frozenset("chmod cp install ln mkdir mv rm rmdir rsync sed tee touch".split())  # noqa: SIM905
 """Commands that change files. Some agents do not ask about them where they do not ask about edits."""
+_IGNORED = frozenset(
+    map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, *range(0xFE00, 0xFE10), 0xFFA0])
+)
+"""Characters without a shape that are not of the category Cf, as zero-width ones are."""
 _MAX_WORDS = 500
 """Words of a command that are looked up. A longer one could name any path."""
 
@@ -77,9 +86,17 @@ def is_protected(path: str, cwd: str, resolve: Resolve = resolve_path) -> bool:
 def _has_protected_name(parts: Sequence[str], roots: Sequence[Sequence[str]]) -> bool:
     above = max((len(root) for root in roots if parts[: len(root)] == root), default=0)
     names = parts[above:]
-    return not PROTECTED_DIRECTORIES.isdisjoint(names) or (bool(names) and names[-1] in PROTECTED_FILES)
+    settings = {name for parent, name in pairwise(parts[max(above - 1, 0) :]) if parent == ".config"}
+    if not PROTECTED_DIRECTORIES.isdisjoint(names) or not PROTECTED_SETTINGS.isdisjoint(settings):
+        return True
+    return bool(names) and any(fnmatchcase(names[-1], pattern) for pattern in PROTECTED_FILES)
 
 
 def _parts(path: str) -> list[str]:
-    """Return the names of a path, in lower case: the file system may not tell them apart."""
-    return [name.rstrip(". ") or name for name in path.casefold().split("/") if name not in ("", ".")]
+    """Return the names of a path, in lower case and without invisible characters: the file system may not tell them apart."""
+    visible = path if path.isascii() else "".join(char for char in path if not _is_ignored(char))
+    return [name.rstrip(". ") or name for name in visible.casefold().split("/") if name not in ("", ".")]
+
+
+def _is_ignored(char: str) -> bool:
+    return unicodedata.category(char) == "Cf" or char in _IGNORED

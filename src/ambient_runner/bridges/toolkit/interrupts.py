@@ -13,6 +13,7 @@ from ambient_runner.projections.json_values import canonical_json
 from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.protocol.reserved_events import PlatformEvent
 from ambient_runner.runs.approvals import has_same_arguments, is_known_digest, record_arguments
+from ambient_runner.runs.interrupt_answers import parse_answer
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ __all__ = [
     "has_same_arguments",
     "interrupt_lapsed_events",
     "is_approved",
+    "join_names",
+    "read_answer",
+    "read_approval",
     "record_arguments",
     "resolved_interrupt_ids",
 ]
@@ -43,6 +47,8 @@ _ASKED_AGAIN = re.compile(r"#again-[0-9a-f]{12}\Z")
 DECLINED = "The user declined this call."
 """Result, for the model, of a call that the user did not approve."""
 
+_MAX_NAMES = 10
+_MAX_NAME_LENGTH = 80
 _TYPE_NAMES = {bool: "true or false", str: "a text", dict: "an object"}
 _EXPECTED_APPROVAL = 'Send {"approved": true}, or {"approved": false} and, if you like, a "message".'
 
@@ -55,6 +61,31 @@ def approval_schema(**more: dict[str, Any]) -> dict[str, Any]:
 def is_approved(answer: Any) -> bool:
     """Return True only for an explicit approval."""
     return as_object(answer).get("approved") is True
+
+
+def read_answer(payload: Any) -> Any:
+    """Return an answer that is the JSON text of an object as that object; any other answer as it is."""
+    answer = parse_answer(payload)
+    return cast("Any", answer) if isinstance(answer, dict) else payload
+
+
+def read_approval(payload: Any) -> Any:
+    """Return an answer to a request for approval, which may be JSON text. A bare boolean says yes or no; `reason` is another `message`."""
+    answer = parse_answer(payload)
+    if isinstance(answer, bool):
+        return {"approved": answer}
+    if not isinstance(answer, dict):
+        return payload
+    members = cast("dict[str, Any]", answer)
+    has_reason = members.get("message") is None and members.get("reason") is not None
+    return {**members, "message": members["reason"]} if has_reason else members
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names for an error message: not more, and not longer, than a person reads."""
+    shown = [name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…" for name in names[:_MAX_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def check_members(payload: Any, expected: str, **types: type) -> dict[str, Any]:
