@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.abc
@@ -14,6 +15,7 @@ import pytest
 from ambient_runner.errors import (
     AgentMismatch,
     IdempotencyConflict,
+    InvalidCursor,
     LeaseLost,
     StaleCursor,
     ThreadBusy,
@@ -32,6 +34,8 @@ from ambient_runner.ledger import (
     Tail,
     ThreadInfo,
     ThreadKey,
+    ThreadLabels,
+    ThreadStatus,
     Writer,
 )
 from ambient_runner.ledger.records import Encoded, TextRun
@@ -61,8 +65,8 @@ async def take(tail: Tail, last: int) -> list[tuple[int, bytes]]:
     return got
 
 
-async def begin(writer: Writer, *, agent: str = "demo", claim: IdempotencyClaim | None = None) -> int:
-    return await writer.begin_run([STARTED], run_id="client-run", agent=agent, claim=claim)
+async def begin(writer: Writer, *, agent: str = "demo", claim: IdempotencyClaim | None = None, title: str = "") -> int:
+    return await writer.begin_run([STARTED], run_id="client-run", agent=agent, claim=claim, title=title)
 
 
 @asynccontextmanager
@@ -78,6 +82,41 @@ async def a_run(ledger: Ledger, *lines: bytes, run: str = "run-1", key: ThreadKe
         for line in lines:
             writer.append(line)
         await writer.finish_run()
+
+
+async def a_thread(
+    ledger: Ledger,
+    name: str,
+    *,
+    title: str = "",
+    agent: str = "demo",
+    status: ThreadStatus = "finished",
+    archived: bool = False,
+    owner: str = "ann",
+) -> ThreadKey:
+    """A thread with one run that has ended."""
+    key = ThreadKey("acme", owner, name)
+    async with await ledger.acquire_lease(key, "run-1") as writer:
+        await begin(writer, agent=agent, title=title)
+        await writer.finish_run(status)
+    if archived:
+        await ledger.append_facts(key, [NOTE], labels=ThreadLabels(archived=True))
+    return key
+
+
+async def info_of(ledger: Ledger, key: ThreadKey = KEY) -> ThreadInfo:
+    info = await ledger.get_thread(key)
+    assert info is not None
+    return info
+
+
+async def labels_of(ledger: Ledger, key: ThreadKey = KEY) -> tuple[str, bool, str]:
+    info = await info_of(ledger, key)
+    return info.title, info.archived, info.status
+
+
+def names(infos: list[ThreadInfo]) -> list[str]:
+    return [info.key.id for info in infos]
 
 
 class TestAppending:
@@ -272,7 +311,7 @@ class TestLeases:
             assert info is not None
             assert info == ThreadInfo(
                 key=KEY, agent="demo", epoch=writer.epoch, created=info.created, updated=info.updated,
-                first=1, last=1, active="run-1", queued=0,
+                first=1, last=1, active="run-1", queued=0, title="", archived=False, status="running", cursor=info.cursor,
             )  # fmt: skip
         assert len(writer.epoch) == 12
 
@@ -586,11 +625,348 @@ class TestReading:
         await ledger.append_facts(keys[2], [NOTE])
         expected = [keys[2], *(key for key in reversed(keys) if key != keys[2])]
         listed: list[ThreadKey] = []
-        before: int | None = None
+        before: str | None = None
         while page := await ledger.list_threads("acme", "ann", limit=3, before=before):
             listed += [info.key for info in page]
-            before = page[-1].updated
+            before = page[-1].cursor
         assert listed == expected
+
+
+class TestLabels:
+    async def test_the_first_title_stays_until_someone_chooses_another(self, ledger: Ledger) -> None:
+        for run, title in (("run-1", ""), ("run-2", "Plan a trip"), ("run-3", "And now?")):
+            async with await ledger.acquire_lease(KEY, run) as writer:
+                await begin(writer, title=title)
+                await writer.finish_run()
+        assert await labels_of(ledger) == ("Plan a trip", False, "finished")
+        await ledger.append_facts(KEY, [NOTE], labels=ThreadLabels(title="Rome"))
+        async with await ledger.acquire_lease(KEY, "run-4") as writer:
+            await begin(writer, title="Plan a trip")
+        assert await labels_of(ledger) == ("Rome", False, "running")
+
+    async def test_a_label_that_is_not_given_stays(self, ledger: Ledger) -> None:
+        await a_thread(ledger, KEY.id, title="Rome", status="waiting")
+        seen: list[tuple[str, bool, str]] = []
+        for labels in (
+            ThreadLabels(archived=True),
+            ThreadLabels(title="Oslo"),
+            ThreadLabels(status="stopped"),
+            ThreadLabels(archived=False),
+            None,
+        ):
+            await ledger.append_facts(KEY, [NOTE], labels=labels)
+            seen.append(await labels_of(ledger))
+        assert seen == [
+            ("Rome", True, "waiting"),
+            ("Oslo", True, "waiting"),
+            ("Oslo", True, "stopped"),
+            ("Oslo", False, "stopped"),
+            ("Oslo", False, "stopped"),
+        ]
+
+    @pytest.mark.parametrize("status", ["waiting", "finished", "failed", "stopped"])
+    async def test_a_run_sets_the_status_when_it_begins_and_when_it_ends(
+        self, ledger: Ledger, status: ThreadStatus
+    ) -> None:
+        seen: list[str] = []
+        for run in ("run-1", "run-2"):
+            async with running(ledger, run) as writer:
+                seen.append((await info_of(ledger)).status)
+                writer.append(b"a")
+                await writer.finish_run(status)
+                seen.append((await info_of(ledger)).status)
+        assert seen == ["running", status] * 2
+
+    async def test_a_refused_fact_changes_no_label(self, ledger: Ledger) -> None:
+        with pytest.raises(UnknownThread):
+            await ledger.append_facts(KEY, [NOTE], labels=ThreadLabels(title="Rome"))
+        await a_thread(ledger, KEY.id, title="Rome")
+        with pytest.raises(StaleCursor):
+            await ledger.append_facts(KEY, [NOTE], expect=99, labels=ThreadLabels(title="Oslo", archived=True))
+        with pytest.raises(ValueError):
+            await ledger.append_facts(KEY, [], labels=ThreadLabels(title="Oslo"))
+        assert await labels_of(ledger) == ("Rome", False, "finished")
+
+    async def test_a_refused_run_leaves_the_labels_alone(self, ledger: Ledger) -> None:
+        await a_thread(ledger, KEY.id)
+        async with await ledger.acquire_lease(KEY, "run-2") as writer:
+            with pytest.raises(AgentMismatch):
+                await begin(writer, agent="other", title="Rome")
+        assert await labels_of(ledger) == ("", False, "finished")
+
+    async def test_a_thread_that_is_created_again_has_no_label_of_the_first(self, ledger: Ledger) -> None:
+        await a_thread(ledger, KEY.id, title="Rome", archived=True)
+        await ledger.erase_thread(KEY)
+        await a_thread(ledger, KEY.id)
+        assert await labels_of(ledger) == ("", False, "finished")
+
+
+class TestThreadList:
+    async def test_filters_select_by_agent_status_and_archive(self, ledger: Ledger) -> None:
+        await a_thread(ledger, "a", agent="one", status="failed")
+        await a_thread(ledger, "b", agent="two", status="waiting")
+        await a_thread(ledger, "c", agent="one", status="waiting", archived=True)
+        await a_thread(ledger, "d", agent="three")
+        await a_thread(ledger, "e", owner="bob")
+
+        async def listed(**wanted: Any) -> list[str]:
+            return names(await ledger.list_threads("acme", "ann", **wanted))
+
+        assert await listed() == ["d", "b", "a"]
+        assert await listed(archived="only") == ["c"]
+        assert await listed(archived="with") == ["d", "c", "b", "a"]
+        assert await listed(agents=["one"]) == ["a"]
+        assert await listed(agents=["one", "two"], archived="with") == ["c", "b", "a"]
+        assert await listed(statuses=["waiting"]) == ["b"]
+        assert await listed(statuses=["waiting", "failed"], agents=["one"], archived="with") == ["c", "a"]
+        assert await listed(statuses=["running"]) == []
+
+    @pytest.mark.parametrize(
+        ("search", "found"),
+        [
+            ("%", ["percent"]),
+            ("100%", ["percent"]),
+            ("_", ["snake_case", "underline"]),
+            ("a_b", ["underline"]),
+            ("'", ["quotes"]),
+            ('"', ["quotes"]),
+            ("\'; DROP TABLE thread; --", []),
+            ("\\", ["backslash"]),
+            ("*", ["star"]),
+            ("[a]", ["star"]),
+            ("🦊", ["emoji"]),
+            ("👩‍🚀", ["emoji"]),
+            ("👩", ["emoji"]),
+            ("🚁", []),
+            ("ÜBER KÖLN", ["umlaut"]),
+            ("über köln", ["umlaut"]),
+            ("u\u0308ber", ["umlaut"]),
+            ("uber", []),
+            ("STRASSE", ["sharp"]),
+            ("straße", ["sharp"]),
+            ("ПРИВЕТ", ["cyrillic"]),
+            ("ΣΊΣΥΦΟΣ", ["greek"]),
+            ("UMLAUT", ["umlaut"]),
+            ("quo", ["quotes"]),
+            ("straße\nsharp", []),
+            ("\n", []),
+            (" ", ["umlaut", "emoji", "star", "backslash", "quotes", "percent"]),
+            ("title id", []),
+        ],
+    )  # fmt: skip
+    async def test_a_search_finds_exactly_this_text_in_title_or_id(
+        self, ledger: Ledger, search: str, found: list[str]
+    ) -> None:
+        titles = {
+            "sharp": "Hauptstraße",
+            "percent": "100% of it",
+            "underline": "a_b",
+            "snake_case": "axb",
+            "quotes": 'it\'s "it"',
+            "backslash": "a \\ b",
+            "star": "* [a]",
+            "emoji": "🦊 and 👩‍🚀",
+            "umlaut": "Über Köln",
+            "cyrillic": "Привет",
+            "greek": "Σίσυφος",
+        }
+        for name, title in titles.items():
+            await a_thread(ledger, name, title=title)
+        await a_thread(ledger, "other", title=search, owner="bob")
+        assert sorted(names(await ledger.list_threads("acme", "ann", search=search))) == sorted(found)
+
+    async def test_a_search_knows_the_newest_title_only(self, ledger: Ledger) -> None:
+        await a_thread(ledger, "t", title="Rome")
+        await ledger.append_facts(ThreadKey("acme", "ann", "t"), [NOTE], labels=ThreadLabels(title="Oslo"))
+        assert names(await ledger.list_threads("acme", "ann", search="rome")) == []
+        assert names(await ledger.list_threads("acme", "ann", search="oslo")) == ["t"]
+
+    async def test_a_filtered_list_has_pages(self, ledger: Ledger) -> None:
+        for number in range(9):
+            await a_thread(ledger, f"t{number}", title="odd" if number % 2 else "even", archived=number == 4)
+        listed: list[list[str]] = []
+        before: str | None = None
+        while page := await ledger.list_threads("acme", "ann", limit=2, before=before, search="even"):
+            listed.append(names(page))
+            before = page[-1].cursor
+        assert listed == [["t8", "t6"], ["t2", "t0"]]
+
+    async def test_threads_that_change_in_the_same_moment_have_different_cursors(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: now)
+        for number in range(5):
+            await a_thread(ledger, f"t{number}")
+        infos = await ledger.list_threads("acme", "ann")
+        assert names(infos) == ["t4", "t3", "t2", "t1", "t0"]
+        assert len({info.updated for info in infos}) == 1
+        assert len({info.cursor for info in infos}) == 5
+
+    @pytest.mark.parametrize("cursor", ["", "x", "1", ".", ".1", "x.1", "{store}", "{store}.", "{store}.x", "{store}.-1",
+                                        "{store}.1.1", "{store}. 1", "{store}.²", "{store}.9999999999999999999", "{last}0"])  # fmt: skip
+    async def test_a_cursor_of_another_list_is_refused(self, ledger: Ledger, cursor: str) -> None:
+        await a_thread(ledger, "t")
+        last = (await ledger.list_threads("acme", "ann"))[0].cursor
+        forged = cursor.format(store=last.partition(".")[0], last=last)
+        with pytest.raises(InvalidCursor):
+            await ledger.list_threads("acme", "ann", before=forged)
+        with pytest.raises(InvalidCursor):
+            await ledger.list_changed_threads("acme", "ann", after=forged)
+
+    async def test_runs_are_listed_newest_first_in_pages(self, ledger: Ledger) -> None:
+        assert await ledger.list_runs(KEY) == []
+        for number in range(1, 6):
+            await a_run(ledger, b"a", run=f"run-{number}")
+        async with running(ledger, "run-6"):
+            newest = await ledger.list_runs(KEY, limit=2)
+            assert newest == [
+                RunInfo(key="run-6", thread=KEY, run_id="client-run", first=11, last=0),
+                RunInfo(key="run-5", thread=KEY, run_id="client-run", first=9, last=10),
+            ]
+            older = await ledger.list_runs(KEY, limit=2, before=newest[-1].first)
+            rest = await ledger.list_runs(KEY, before=older[-1].first)
+        assert [run.key for run in (*older, *rest)] == ["run-4", "run-3", "run-2", "run-1"]
+        assert await ledger.list_runs(KEY._replace(owner="bob")) == []
+
+
+class TestChanges:
+    async def test_changes_are_reported_once_the_oldest_first(self, ledger: Ledger) -> None:
+        start = await ledger.list_changed_threads("acme", "ann", after=None)
+        assert (start.threads, start.erased) == ([], [])
+        for name in ("a", "b", "c"):
+            await a_thread(ledger, name, archived=name == "b")
+        await a_thread(ledger, "d", owner="bob")
+        first = await ledger.list_changed_threads("acme", "ann", after=start.cursor)
+        assert (names(first.threads), first.erased) == (["a", "b", "c"], [])
+        assert first.threads == list(reversed(await ledger.list_threads("acme", "ann", archived="with")))
+        none = await ledger.list_changed_threads("acme", "ann", after=first.cursor)
+        assert (none.threads, none.erased) == ([], [])
+        await ledger.append_facts(ThreadKey("acme", "ann", "a"), [NOTE])
+        second = await ledger.list_changed_threads("acme", "ann", after=none.cursor)
+        assert (names(second.threads), second.erased) == (["a"], [])
+
+    async def test_a_list_can_be_followed_from_its_newest_thread(self, ledger: Ledger) -> None:
+        await a_thread(ledger, "a")
+        await a_thread(ledger, "b")
+        newest = (await ledger.list_threads("acme", "ann"))[0]
+        assert names((await ledger.list_changed_threads("acme", "ann", after=newest.cursor)).threads) == []
+        await a_thread(ledger, "c")
+        assert names((await ledger.list_changed_threads("acme", "ann", after=newest.cursor)).threads) == ["c"]
+
+    async def test_the_start_and_the_end_of_a_run_and_a_fact_are_changes(self, ledger: Ledger) -> None:
+        seen: list[list[tuple[str, str]]] = []
+        cursor = (await ledger.list_changed_threads("acme", "ann", after=None)).cursor
+
+        async def poll() -> None:
+            nonlocal cursor
+            changed = await ledger.list_changed_threads("acme", "ann", after=cursor)
+            seen.append([(info.key.id, info.status) for info in changed.threads])
+            cursor = changed.cursor
+
+        async with await ledger.acquire_lease(KEY, "run-1") as writer:
+            await poll()
+            await begin(writer)
+            await poll()
+            writer.append(b"a")
+            await writer.flush()
+            await poll()
+            await writer.finish_run("failed")
+            await poll()
+        await poll()
+        await ledger.append_facts(KEY, [NOTE])
+        await poll()
+        assert seen == [[], [("trip", "running")], [], [("trip", "failed")], [], [("trip", "failed")]]
+
+    async def test_an_erased_thread_is_reported_until_it_exists_again(self, ledger: Ledger) -> None:
+        key = await a_thread(ledger, "a")
+        await a_thread(ledger, "b")
+        await a_thread(ledger, "x", owner="bob")
+        start = (await ledger.list_changed_threads("acme", "ann", after=None)).cursor
+        await ledger.erase_thread(key)
+        await ledger.erase_thread(ThreadKey("acme", "bob", "x"))
+        gone = await ledger.list_changed_threads("acme", "ann", after=start)
+        assert (gone.threads, gone.erased) == ([], ["a"])
+        assert (await ledger.list_changed_threads("acme", "ann", after=gone.cursor)).erased == []
+        await a_thread(ledger, "a")
+        again = await ledger.list_changed_threads("acme", "ann", after=start)
+        assert (names(again.threads), again.erased) == (["a"], [])
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 100])
+    async def test_many_changes_come_in_parts_and_none_is_lost(self, ledger: Ledger, limit: int) -> None:
+        cursor = (await ledger.list_changed_threads("acme", "ann", after=None)).cursor
+        keys = [await a_thread(ledger, f"t{number}") for number in range(7)]
+        await ledger.erase_thread(keys[1])
+        await ledger.append_facts(keys[0], [NOTE])
+        await ledger.erase_thread(keys[4])
+        parts: list[list[str]] = []
+        while True:
+            changed = await ledger.list_changed_threads("acme", "ann", after=cursor, limit=limit)
+            if changed.cursor == cursor:
+                break
+            parts.append([*names(changed.threads), *(f"-{name}" for name in changed.erased)])
+            cursor = changed.cursor
+        assert sorted(name for part in parts for name in part) == ["-t1", "-t4", "t0", "t2", "t3", "t5", "t6"]
+        assert [part for part in parts if len(part) > limit] == []
+        assert limit != 1 or parts == [["t2"], ["t3"], ["t5"], ["t6"], ["-t1"], ["t0"], ["-t4"]]
+
+    async def test_nothing_is_lost_when_the_clock_goes_back(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: now)
+        await ledger.erase_thread(await a_thread(ledger, "a"))
+        cursor = (await ledger.list_changed_threads("acme", "ann", after=None)).cursor
+        now -= 3600 * 10**9
+        await a_thread(ledger, "b")
+        changed = await ledger.list_changed_threads("acme", "ann", after=cursor)
+        assert (names(changed.threads), changed.erased) == (["b"], [])
+
+    async def test_a_cursor_from_before_forgotten_erasures_is_stale(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: now)
+        await a_thread(ledger, "a", owner="bob")
+        old = (await ledger.list_changed_threads("acme", "ann", after=None)).cursor
+        bobs = (await ledger.list_changed_threads("acme", "bob", after=None)).cursor
+        await ledger.erase_thread(ThreadKey("acme", "bob", "a"))
+        now += 25 * 3600 * 10**9
+        await ledger.erase_thread(await a_thread(ledger, "b", owner="bob"))
+        for owner, cursor in (("ann", old), ("bob", bobs)):
+            with pytest.raises(StaleCursor):
+                await ledger.list_changed_threads("acme", owner, after=cursor)
+        # A new cursor is good, also of someone whose threads have not changed for long.
+        for owner in ("ann", "bob"):
+            fresh = (await ledger.list_changed_threads("acme", owner, after=None)).cursor
+            assert (await ledger.list_changed_threads("acme", owner, after=fresh)).threads == []
+
+    async def test_who_keeps_asking_is_never_stale_whatever_others_erase(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: now)
+        await a_thread(ledger, "quiet")
+        cursor = (await ledger.list_changed_threads("acme", "ann", after=None)).cursor
+        for number in range(60):
+            now += 3600 * 10**9
+            await ledger.erase_thread(await a_thread(ledger, f"t{number}", owner="bob"))
+            changed = await ledger.list_changed_threads("acme", "ann", after=cursor)
+            assert (changed.threads, changed.erased) == ([], [])
+            cursor = changed.cursor
+
+    async def test_the_moment_of_another_owners_change_is_not_in_a_cursor(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = 1_800_000_000 * 10**9  # a whole hour
+        monkeypatch.setattr(time, "time_ns", lambda: now)
+        cursors: set[str] = set()
+        await a_thread(ledger, "quiet")
+        for minute in range(1, 60):
+            now += 60 * 10**9
+            await a_thread(ledger, f"t{minute}", owner="bob")
+            cursors.add((await ledger.list_changed_threads("acme", "ann", after=None)).cursor)
+        assert len(cursors) == 1
 
 
 class TestRetention:

@@ -41,13 +41,16 @@ def files_with(store: Path, marker: str) -> list[str]:
 
 
 async def tell_everything(server: Child, http: httpx.AsyncClient, thread: str, marker: str) -> None:
-    """Put the marker wherever a thread keeps text: messages, arguments, results, state, questions."""
+    """Put the marker wherever a thread keeps text: messages, arguments, results, state, titles, questions."""
     for command in (f"say {marker} " * 200, f"weather {marker}", f"split {marker}"):
         await run(server.url, run_input(thread, command), headers={"Idempotency-Key": new_id("key")})
     state = {"note": marker}
     await run(server.url, run_input(thread, "state", state=state, forwardedProps={"x": marker}))
     patched = await http.patch(f"/state/{thread}", json=[{"op": "add", "path": "/patched", "value": marker}])
     assert patched.status_code == 200, patched.text
+    for number in range(200):
+        renamed = await http.patch(f"/thread/{thread}", json={"title": f"{number} {marker}"})
+        assert renamed.status_code == 200, renamed.text
     await run(server.url, run_input(thread, f"approve {marker}"))
 
 
@@ -75,10 +78,11 @@ async def test_an_erased_thread_is_unknown_everywhere(server: Child, http: httpx
             await http.get(f"/state_snapshot/{thread}"),
             await http.get(f"/threads/{thread}/events?until=idle"),
             await http.post("/interrupt", json={"threadId": thread}),
+            await http.patch(f"/thread/{thread}", json={"title": "Rome"}),
             await http.delete(f"/thread/{thread}"),
         ]
         listed = [entry["threadId"] for entry in (await http.get("/thread/list")).json()["threads"]]
-    assert [(answer.status_code, answer.json()["error"]["code"]) for answer in answers] == [(404, "unknown_thread")] * 5
+    assert [(answer.status_code, answer.json()["error"]["code"]) for answer in answers] == [(404, "unknown_thread")] * 6
     assert thread not in listed
 
 

@@ -21,6 +21,7 @@ from ambient_runner.ledger import (
     LeaseHeld,
     SqliteLedger,
     ThreadKey,
+    ThreadLabels,
     Writer,
 )
 from ambient_runner.ledger.sqlite.connection import connect as open_connection
@@ -307,6 +308,27 @@ class TestOnDisk:
                 await ledger.erase_thread(key)
                 assert files_with(secret, path) == []
 
+    async def test_no_byte_of_a_title_stays_after_two_hundred_renames(self, path: Path) -> None:
+        """Titles of all lengths, of threads that are renamed in turns and erased one after another."""
+        chance = random.Random(5)
+        keys = [KEY._replace(id=f"t{number}") for number in range(4)]
+        async with SqliteLedger(path) as ledger:
+            for number, key in enumerate(keys):
+                async with await ledger.acquire_lease(key, f"run-{number}") as writer:
+                    title = f"Violet{number}-first"
+                    await writer.begin_run([STARTED], run_id="client", agent="demo", claim=None, title=title)
+                    await writer.finish_run()
+            for rename in range(200):
+                for number in chance.sample(range(4), 4):
+                    title = (f"Violet{number}-{rename} " * chance.choice([1, 2, 5, 20]))[:200]
+                    await ledger.append_facts(keys[number], [NOTE], labels=ThreadLabels(title=title))
+            for number, key in enumerate(keys):
+                assert files_with(b"Violet%d" % number, path) != []
+                await ledger.erase_thread(key)
+                assert files_with(b"Violet%d" % number, path) == []
+                assert files_with(b"violet%d" % number, path) == []
+            assert rows(path, "SELECT count(*) FROM label WHERE thread_no IS NOT NULL") == [(0,)]
+
     async def test_no_byte_stays_whatever_happened_around_it(self, path: Path) -> None:
         """SQLite copies rows when it merges pages, and the old bytes stay in the pages' unused space."""
         chance = random.Random(3)
@@ -318,6 +340,8 @@ class TestOnDisk:
                 await begin(writer)
             for _ in range(250):
                 for number in chance.sample(sorted(writers), 5):
+                    title = (f"secret{number:03d}-" * chance.choice([1, 3, 19]))[:200]
+                    await ledger.append_facts(writers[number].thread, [NOTE], labels=ThreadLabels(title=title))
                     writers[number].append(b"secret%03d-" % number * chance.choice([1, 2, 5, 20, 200, 900]))
                 for writer in writers.values():
                     await writer.flush()

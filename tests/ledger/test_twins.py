@@ -21,6 +21,8 @@ from ambient_runner.ledger import (
     MemoryLedger,
     SqliteLedger,
     ThreadKey,
+    ThreadLabels,
+    ThreadStatus,
     Writer,
 )
 from tests.hypothesis_profiles import examples
@@ -30,6 +32,12 @@ KEYS = [ThreadKey("acme", "ann", "t0"), ThreadKey("acme", "bob", "t0")]
 threads = st.sampled_from(KEYS)
 runs = st.sampled_from(["run-1", "run-2", "run-3"])
 small = st.integers(0, 8)
+labels = st.builds(
+    ThreadLabels,
+    title=st.sampled_from([None, "", "x", "Ärger"]),
+    archived=st.sampled_from([None, True, False]),
+    status=st.sampled_from([None, "stopped"]),
+)
 steps = st.one_of(
     # Runs begin more often than they end, or most sequences would do nothing.
     st.tuples(st.just("acquire"), threads, runs),
@@ -38,7 +46,9 @@ steps = st.one_of(
     st.tuples(st.just("begin"), threads, st.sampled_from(["demo", "demo", "other"])),
     st.tuples(st.just("append"), threads, st.binary(max_size=5).map(lambda line: line.replace(b"\n", b""))),
     st.tuples(st.just("flush"), threads, st.none()),
-    st.tuples(st.just("finish"), threads, st.none()),
+    st.tuples(st.just("finish"), threads, st.sampled_from(["waiting", "finished", "failed", "stopped"])),
+    st.tuples(st.just("label"), threads, labels),
+    st.tuples(st.just("list"), threads, st.sampled_from(["", "Ä", "t0", "x"])),
     st.tuples(st.just("release"), threads, st.none()),
     st.tuples(st.just("note"), threads, st.one_of(st.none(), small)),
     st.tuples(st.just("trim"), threads, small),
@@ -54,6 +64,7 @@ class Story:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.writers: dict[ThreadKey, Writer] = {}
+        self.cursors: dict[ThreadKey, str] = {}
 
     async def tell(self, step: tuple[str, ThreadKey, Any]) -> object:
         name, key, detail = step
@@ -73,7 +84,7 @@ class Story:
         if writer := self.writers.get(key):
             fact = Fact(owner=RUNTIME, kind="RUN_STARTED", body=b"started")
             claim = IdempotencyClaim(scope=f"{key}{writer.run}", digest="d")
-            return await writer.begin_run([fact], run_id="client", agent=agent, claim=claim)
+            return await writer.begin_run([fact], run_id="client", agent=agent, claim=claim, title=writer.run[:-1])
         return None
 
     async def append(self, key: ThreadKey, line: bytes) -> None:
@@ -84,9 +95,24 @@ class Story:
         if writer := self.writers.get(key):
             await writer.flush()
 
-    async def finish(self, key: ThreadKey, _: None) -> None:
+    async def finish(self, key: ThreadKey, status: ThreadStatus) -> None:
         if writer := self.writers.get(key):
-            await writer.finish_run()
+            await writer.finish_run(status)
+
+    async def label(self, key: ThreadKey, chosen: ThreadLabels) -> object:
+        return await self.ledger.append_facts(key, [Fact(owner="x", kind="y", body=b"label")], labels=chosen)
+
+    async def list(self, key: ThreadKey, search: str) -> object:
+        """Return the thread's list, and what has changed since the last step of this kind."""
+        listed = await self.ledger.list_threads(key.tenant, key.owner, search=search)
+        archived = await self.ledger.list_threads(
+            key.tenant, key.owner, archived="only", statuses=["running", "failed"]
+        )
+        changed = await self.ledger.list_changed_threads(key.tenant, key.owner, after=self.cursors.get(key), limit=1)
+        self.cursors[key] = changed.cursor
+        runs = await self.ledger.list_runs(key, limit=2)
+        everything = [info for infos in (listed, archived, changed.threads) for info in infos]
+        return [(info.key, info.title, info.archived, info.status) for info in everything], changed.erased, runs
 
     async def release(self, key: ThreadKey, _: None) -> None:
         if writer := self.writers.pop(key, None):
@@ -121,7 +147,8 @@ class Story:
             for run in ("run-1", "run-2")
         ]
         return (
-            info and (info.agent, info.first, info.last, info.active, info.queued),
+            info
+            and (info.agent, info.first, info.last, info.active, info.queued, info.title, info.archived, info.status),
             entries,
             known,
             uses,
@@ -135,7 +162,10 @@ async def compare(story: list[tuple[str, ThreadKey, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with MemoryLedger() as memory, SqliteLedger(Path(directory) / "ledger.db") as sqlite:
             one, two = Story(memory), Story(sqlite)
-            for step in [*story, *(("read", key, 0) for key in KEYS)]:
+            for step in [
+                *story,
+                *((name, key, detail) for key in KEYS for name, detail in (("read", 0), ("list", ""))),
+            ]:
                 assert (step, await one.tell(step)) == (step, await two.tell(step))
             for key in KEYS:
                 await one.release(key, None)

@@ -127,10 +127,12 @@ class ADKEndpoints:
         """Return the rows of all threads of the key's owner, newest first."""
         runner = await self._runtime.ensure_runner()
         infos: list[ThreadInfo] = []
-        before: int | None = None
-        while page := await runner.ledger.list_threads(key.tenant, key.owner, limit=_PAGE_SIZE, before=before):
+        before: str | None = None
+        while page := await runner.ledger.list_threads(
+            key.tenant, key.owner, limit=_PAGE_SIZE, before=before, archived="with"
+        ):
             infos += page
-            before = page[-1].updated
+            before = page[-1].cursor
         return infos
 
     async def delete_thread(self, request: Request, thread_id: str) -> None:

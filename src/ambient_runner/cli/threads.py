@@ -61,7 +61,7 @@ def list_threads(settings: Settings, owner: str | None, everyone: bool, limit: i
     async def read_threads(ledger: Ledger) -> list[ThreadInfo]:
         if everyone:
             return await ledger.list_all_threads(limit=limit)
-        return await ledger.list_threads(actor.tenant, actor.owner, limit=limit)
+        return await ledger.list_threads(actor.tenant, actor.owner, limit=limit, archived="with")
 
     threads = _with_ledger(settings, read_threads)
     console = Console(highlight=False)

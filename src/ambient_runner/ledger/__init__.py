@@ -15,7 +15,9 @@ from ambient_runner.ledger.base import (
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import (
     RUNTIME,
+    ArchivedFilter,
     Batch,
+    ChangedThreads,
     Checkpoint,
     Encoded,
     Fact,
@@ -25,14 +27,18 @@ from ambient_runner.ledger.records import (
     TextRun,
     ThreadInfo,
     ThreadKey,
+    ThreadLabels,
+    ThreadStatus,
 )
 from ambient_runner.ledger.registry import open_ledger
 from ambient_runner.ledger.sqlite import SqliteLedger
 
 __all__ = [
     "RUNTIME",
+    "ArchivedFilter",
     "Batch",
     "BatchSink",
+    "ChangedThreads",
     "Checkpoint",
     "DeferredEncoder",
     "Encoded",
@@ -50,6 +56,8 @@ __all__ = [
     "TextRun",
     "ThreadInfo",
     "ThreadKey",
+    "ThreadLabels",
+    "ThreadStatus",
     "Writer",
     "open_ledger",
 ]

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Protocol, Self
 from ambient_runner.errors import ThreadBusy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from ambient_runner.ledger.records import (
+        ArchivedFilter,
         Batch,
+        ChangedThreads,
         Checkpoint,
         Encoded,
         Fact,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
         RunInfo,
         ThreadInfo,
         ThreadKey,
+        ThreadLabels,
+        ThreadStatus,
     )
 
 DeferredEncoder = Callable[[], "Encoded"]
@@ -91,9 +95,12 @@ class Writer(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    async def begin_run(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None) -> int:
+    async def begin_run(
+        self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None, title: str = ""
+    ) -> int:
         """Append the run's first facts in one transaction with the run's row, the thread's row and the key. Return the first seq.
 
+        The thread's status becomes `running`; `title` becomes its title if it has none.
         Raises: AgentMismatch, IdempotencyConflict, LeaseLost, LedgerError.
         """
         ...
@@ -119,8 +126,8 @@ class Writer(Protocol):
         """Wait until everything appended is committed and published. Return the newest committed seq of this run."""
         ...
 
-    async def finish_run(self) -> None:
-        """Flush, and mark the run ended at its newest entry, in the transaction that writes it."""
+    async def finish_run(self, status: ThreadStatus = "finished") -> None:
+        """Flush, and mark the run ended at its newest entry, in the transaction that writes it. It also sets the thread's status."""
         ...
 
     async def wait_for_stop(self) -> str:
@@ -202,10 +209,13 @@ class Ledger(Protocol):
         """Request that the active run (or only the run `run`) stops, in any process. Return False if none is active."""
         ...
 
-    async def append_facts(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
+    async def append_facts(
+        self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None, labels: ThreadLabels | None = None
+    ) -> int:
         """Append facts that belong to no run, of one owner that is not `runtime`, to an existing thread. Return the last seq.
 
-        With `expect`, append only if no run holds the lease and the newest entry is still that one.
+        With `expect`, append only if no run holds the lease and the newest entry is still that one. `labels` are written in the same
+        transaction.
         Raises: UnknownThread; ThreadBusy if a run is active, StaleCursor if there is a newer entry; ValueError for owner `runtime`.
         """
         ...
@@ -213,9 +223,32 @@ class Ledger(Protocol):
     async def get_thread(self, key: ThreadKey) -> ThreadInfo | None: ...
 
     async def list_threads(
-        self, tenant: str, owner: str, *, limit: int = 100, before: int | None = None
+        self,
+        tenant: str,
+        owner: str,
+        *,
+        limit: int = 100,
+        before: str | None = None,
+        agents: Collection[str] = (),
+        statuses: Collection[ThreadStatus] = (),
+        archived: ArchivedFilter = "without",
+        search: str = "",
     ) -> list[ThreadInfo]:
-        """Return the owner's threads, newest first; `before` is the `updated` of the last one of the previous page."""
+        """Return the owner's threads, the newest change first; `before` is the `cursor` of the last one of the previous page.
+
+        Only those of these agents and with these statuses, where any are given, and with `search` in their title or id, in any case.
+        Raises: InvalidCursor, LedgerError.
+        """
+        ...
+
+    async def list_changed_threads(
+        self, tenant: str, owner: str, *, after: str | None, limit: int = 100
+    ) -> ChangedThreads:
+        """Return the owner's threads that have changed since a cursor, at most `limit`. Cheap if there are none: clients poll it.
+
+        With None, return no thread and the cursor of now.
+        Raises: InvalidCursor; StaleCursor if erasures since then are no longer known; LedgerError.
+        """
         ...
 
     async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
@@ -223,6 +256,10 @@ class Ledger(Protocol):
         ...
 
     async def get_run(self, key: ThreadKey, run: str) -> RunInfo | None: ...
+
+    async def list_runs(self, key: ThreadKey, *, limit: int = 100, before: int | None = None) -> list[RunInfo]:
+        """Return the runs of the thread, newest first; with `before`, only those whose `first` is smaller."""
+        ...
 
     async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
         """Return the newest run of the thread that began at or before `seq`."""
@@ -266,6 +303,7 @@ class Ledger(Protocol):
     async def erase_thread(self, key: ThreadKey) -> bool:
         """Erase the thread: entries, runs, checkpoints and keys' targets, so that no byte of it stays on disk; end its readers.
 
-        A tombstone without content keeps used Idempotency-Keys answering "gone". Return False if there was no such thread.
+        A tombstone without content keeps used Idempotency-Keys answering "gone", and tells `list_changed_threads` of the erasure.
+        Return False if there was no such thread.
         """
         ...

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.errors import LedgerError
     from ambient_runner.ledger.base import DeferredEncoder
-    from ambient_runner.ledger.records import Fact, IdempotencyClaim, TextRun, ThreadKey
+    from ambient_runner.ledger.records import Fact, IdempotencyClaim, TextRun, ThreadKey, ThreadLabels, ThreadStatus
 
 MAX_QUEUED_ENTRIES = 4096
 """Uncommitted entries of a writer from which on its producer must wait."""
@@ -35,7 +35,7 @@ _LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of sear
 
 
 class Append(NamedTuple):
-    """Lines that one writer submits to the store; `ends_run` marks the run's end at the last of them."""
+    """Lines that one writer submits to the store; with `end_status` the run ends at the last of them."""
 
     writer: BufferedWriter
     lines: list[bytes]
@@ -43,14 +43,26 @@ class Append(NamedTuple):
     """Bytes of all lines."""
     text: TextRun | None
     """The joined text of the lines, if it is known."""
-    ends_run: bool
+    end_status: ThreadStatus | None
+    """The thread's status from the end of the run on; None if the run goes on."""
+
+    @property
+    def entry_count(self) -> int:
+        """Number of queued entries; the end of the run counts as one."""
+        return len(self.lines) + (self.end_status is not None)
 
 
 class WriterBackend(Protocol):
     """The operations a store implements for its writers. It reports results by calling `mark_committed` or `mark_failed` on the loop."""
 
     async def begin_run(
-        self, writer: BufferedWriter, facts: list[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None
+        self,
+        writer: BufferedWriter,
+        facts: list[Fact],
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str,
     ) -> int: ...
     def submit_appends(self, appends: list[Append]) -> None: ...
     async def release_lease(self, writer: BufferedWriter) -> None: ...
@@ -92,7 +104,7 @@ class FlushScheduler:
 
     def _submit_nonempty(self, appends: list[Append]) -> None:
         """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
-        nonempty = [append for append in appends if append.lines or append.ends_run]
+        nonempty = [append for append in appends if append.entry_count]
         if nonempty:
             self._submit(nonempty)
 
@@ -128,7 +140,8 @@ class BufferedWriter:
         self._deferred: DeferredEncoder | None = None
         """Called back by `_encode_deferred` before the lines are needed."""
         self._is_dirty = False
-        self._is_end_queued = False
+        self._end_status: ThreadStatus | None = None
+        """Status to end the run with; None if its end is not queued."""
         self._newest = 0
         self._queued = 0
         self._queued_at_last_check = 0
@@ -156,7 +169,9 @@ class BufferedWriter:
         with anyio.CancelScope(shield=True):
             await self._backend.release_lease(self)
 
-    async def begin_run(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None) -> int:
+    async def begin_run(
+        self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None, title: str = ""
+    ) -> int:
         if self._has_begun or isinstance(self._refusal, RunnerError):
             raise copy_error(self._refusal or RuntimeError("This run has already begun."))
         listed = list(facts)
@@ -164,7 +179,7 @@ class BufferedWriter:
             raise ValueError("A run must begin with at least one fact.")
         for fact in listed:
             check_line(fact.body)
-        first = await self._backend.begin_run(self, listed, run_id, agent, claim)
+        first = await self._backend.begin_run(self, listed, run_id, agent, claim, title)
         self._has_begun = True
         self._newest = first + len(listed) - 1
         if isinstance(self._refusal, RuntimeError):
@@ -211,10 +226,10 @@ class BufferedWriter:
         await self._wait_committed()
         return self._newest
 
-    async def finish_run(self) -> None:
+    async def finish_run(self, status: ThreadStatus = "finished") -> None:
         if self._refusal is not None:
             raise copy_error(self._refusal)
-        self._is_end_queued = True
+        self._end_status = status
         self._encode_deferred()
         # The end mark counts as one more entry, so that `_wait_committed` waits for it too.
         self._queued += 1
@@ -251,9 +266,9 @@ class BufferedWriter:
         text, self._text = self._text, None
         if len(lines) >= self._batch_lines:
             self._batch_lines = min(_MAX_BATCH_LINES, self._batch_lines * 4)
-        ends_run, self._is_end_queued = self._is_end_queued, False
+        end_status, self._end_status = self._end_status, None
         self._is_dirty = False
-        return Append(self, lines, size, text, ends_run)
+        return Append(self, lines, size, text, end_status)
 
     def mark_committed(self, count: int, size: int, newest: int) -> None:
         """For the store: record that `count` queued entries of `size` bytes are on disk and published."""
@@ -331,8 +346,10 @@ def _first_refusal(has_begun: bool, has_ended: bool) -> RunnerError | RuntimeErr
     return None if has_begun else RuntimeError("Call begin_run first.")
 
 
-def check_facts(facts: Sequence[Fact]) -> None:
-    """Check facts that belong to no run: they have one owner, which is not the runtime. Raises: ValueError."""
+def check_facts(facts: Sequence[Fact], labels: ThreadLabels | None = None) -> None:
+    """Check facts that belong to no run: they have one owner, which is not the runtime. Labels need a fact. Raises: ValueError."""
+    if labels is not None and not facts:
+        raise ValueError("Labels are written with the facts they follow from.")
     if any(fact.owner == RUNTIME for fact in facts):
         raise ValueError("Only a Writer can append facts of the owner `runtime`.")
     if len({fact.owner for fact in facts}) > 1:

@@ -9,8 +9,8 @@ import secrets
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count, groupby
-from typing import TYPE_CHECKING, Self
+from itertools import count, groupby, islice
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import anyio
 
@@ -37,15 +37,18 @@ from ambient_runner.ledger.records import (
     IdempotencyRecord,
     RunInfo,
     ThreadInfo,
+    ThreadLabels,
 )
+from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS, ChangeOrder, collect_changes
+from ambient_runner.ledger.thread_search import ThreadFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Collection, Sequence
     from types import TracebackType
 
     from ambient_runner.ledger.base import Ledger, StoreSettings, Tail, Writer
     from ambient_runner.ledger.fanout import Channel
-    from ambient_runner.ledger.records import TextRun, ThreadKey
+    from ambient_runner.ledger.records import ArchivedFilter, ChangedThreads, TextRun, ThreadKey, ThreadStatus
 
 _RELEASE_CHECK_INTERVAL = 3600.0
 """Seconds between checks if a lease is free. Every release is notified here, so they find nothing."""
@@ -63,7 +66,12 @@ class _StoredThread:
     agent: str
     epoch: str
     created: int
-    updated: int
+    updated: int = 0
+    changed: int = 0
+    """Position in the order of all changes."""
+    title: str = ""
+    archived: bool = False
+    status: ThreadStatus = "running"
     floor: int = 0
     last: int = 0
     batches: list[Batch] = field(default_factory=list[Batch])
@@ -76,6 +84,12 @@ class _HeldLease:
     writer: BufferedWriter
     claim: IdempotencyClaim | None
     channel: Channel
+
+
+class _Tombstone(NamedTuple):
+    key: ThreadKey
+    at: int
+    changed: int
 
 
 @dataclass(slots=True)
@@ -95,6 +109,8 @@ class MemoryLedger:
         self._leases: dict[ThreadKey, _HeldLease] = {}
         self._tickets: dict[ThreadKey, list[int]] = {}
         self._keys: dict[str, _UsedKey] = {}
+        self._tombstones: list[_Tombstone] = []
+        self._change_order = ChangeOrder(secrets.token_hex(6), 0, 0)
         self._numbers = count(1)
         self._channels = ChannelRegistry()
         self._release_notifier = ReleaseNotifier()
@@ -139,7 +155,13 @@ class MemoryLedger:
         return writer
 
     async def begin_run(
-        self, writer: BufferedWriter, facts: list[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None
+        self,
+        writer: BufferedWriter,
+        facts: list[Fact],
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str,
     ) -> int:
         self._check_open()
         if not self._holds_lease(writer):
@@ -150,12 +172,12 @@ class MemoryLedger:
         if claim:
             self._claim_key(writer, claim)
         if thread is None:
-            thread = _StoredThread(agent, writer.epoch, _now_ms(), 0)
+            thread = _StoredThread(agent, writer.epoch, _now_ms())
             self._threads[writer.thread] = thread
         first = thread.last + 1
         thread.runs[writer.run] = RunInfo(key=writer.run, thread=writer.thread, run_id=run_id, first=first, last=0)
         self._write_facts(writer.thread, thread, writer.run, facts)
-        self._touch_thread(writer.thread, thread)
+        self._touch_thread(thread, ThreadLabels(status="running", title=thread.title or title))
         return first
 
     def submit_appends(self, appends: list[Append]) -> None:
@@ -203,8 +225,10 @@ class MemoryLedger:
         lease.writer.signal_stop(reason)
         return True
 
-    async def append_facts(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
-        check_facts(facts)
+    async def append_facts(
+        self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None, labels: ThreadLabels | None = None
+    ) -> int:
+        check_facts(facts, labels)
         self._check_open()
         self._scheduler.flush()
         thread = self._require_thread(key)
@@ -214,7 +238,7 @@ class MemoryLedger:
             raise StaleCursor
         if facts:
             self._write_facts(key, thread, "", facts)
-            self._touch_thread(key, thread)
+            self._touch_thread(thread, labels)
         return thread.last
 
     async def get_thread(self, key: ThreadKey) -> ThreadInfo | None:
@@ -222,19 +246,53 @@ class MemoryLedger:
         return self._thread_info(key, thread) if thread else None
 
     async def list_threads(
-        self, tenant: str, owner: str, *, limit: int = 100, before: int | None = None
+        self,
+        tenant: str,
+        owner: str,
+        *,
+        limit: int = 100,
+        before: str | None = None,
+        agents: Collection[str] = (),
+        statuses: Collection[ThreadStatus] = (),
+        archived: ArchivedFilter = "without",
+        search: str = "",
     ) -> list[ThreadInfo]:
-        owned = [self._thread_info(key, thread) for key, thread in self._threads.items() if key[:2] == (tenant, owner)]
-        older = [info for info in owned if before is None or info.updated < before]
-        return sorted(older, key=lambda info: -info.updated)[:limit]
+        end = None if before is None else self._change_order.parse_cursor(before)
+        wanted = ThreadFilter(agents=agents, statuses=statuses, archived=archived, search=search)
+        owned = reversed(self._owned_threads(tenant, owner))
+        found = (info for position, info in owned if (end is None or position < end) and wanted.matches(info))
+        return list(islice(found, limit))
+
+    async def list_changed_threads(
+        self, tenant: str, owner: str, *, after: str | None, limit: int = 100
+    ) -> ChangedThreads:
+        order = self._change_order
+        threads = self._owned_threads(tenant, owner)
+        erased = [(stone.changed, stone.key.id) for stone in self._tombstones if stone.key[:2] == (tenant, owner)]
+        if after is None:
+            newest = max((position for position, _ in (*threads, *erased)), default=0)
+            return collect_changes(order, newest, (), (), limit)
+        start = order.parse_change_cursor(after)
+        return collect_changes(
+            order,
+            start,
+            [(position, info) for position, info in threads if position > start][: limit + 1],
+            [(position, thread_id) for position, thread_id in erased if position > start][: limit + 1],
+            limit,
+        )
 
     async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
-        threads = [self._thread_info(key, thread) for key, thread in self._threads.items()]
-        return sorted(threads, key=lambda info: -info.updated)[:limit]
+        newest_first = sorted(self._threads.items(), key=lambda item: -item[1].changed)
+        return [self._thread_info(key, thread) for key, thread in newest_first[:limit]]
 
     async def get_run(self, key: ThreadKey, run: str) -> RunInfo | None:
         thread = self._threads.get(key)
         return thread.runs.get(run) if thread else None
+
+    async def list_runs(self, key: ThreadKey, *, limit: int = 100, before: int | None = None) -> list[RunInfo]:
+        thread = self._threads.get(key)
+        runs = sorted(thread.runs.values(), key=lambda run: -run.first) if thread else []
+        return [run for run in runs if before is None or run.first < before][:limit]
 
     async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
         thread = self._threads.get(key)
@@ -285,6 +343,7 @@ class MemoryLedger:
         thread = self._threads.pop(key, None)
         if thread is None:
             return False
+        self._leave_tombstone(key)
         for use in self._keys.values():
             if use.thread == key:
                 use.run = ""
@@ -296,16 +355,16 @@ class MemoryLedger:
         return True
 
     def _append_lines(self, append: Append) -> None:
-        writer, lines, ends_run = append.writer, append.lines, append.ends_run
+        writer, lines = append.writer, append.lines
         thread = self._threads[writer.thread]
         info = thread.runs[writer.run]
         if lines:
             self._store_batch(writer.thread, thread, RUNTIME, "", writer.run, lines, append.text)
         newest = thread.last if lines else _newest_seq_of_run(thread, writer.run)
-        if ends_run:
+        if append.end_status is not None:
             thread.runs[writer.run] = replace(info, last=newest)
-            self._touch_thread(writer.thread, thread)
-        writer.mark_committed(len(lines) + ends_run, append.size, newest)
+            self._touch_thread(thread, ThreadLabels(status=append.end_status))
+        writer.mark_committed(append.entry_count, append.size, newest)
 
     def _write_facts(self, key: ThreadKey, thread: _StoredThread, run: str, facts: Sequence[Fact]) -> None:
         for (owner, kind), group in groupby(facts, batch_key):
@@ -348,11 +407,39 @@ class MemoryLedger:
             last=thread.last,
             active=lease.writer.run if lease else "",
             queued=len(self._tickets.get(key, ())),
+            title=thread.title,
+            archived=thread.archived,
+            status=thread.status,
+            cursor=self._change_order.to_cursor(thread.changed),
         )
 
-    def _touch_thread(self, key: ThreadKey, thread: _StoredThread) -> None:
-        same_owner = (other.updated for other_key, other in self._threads.items() if other_key[:2] == key[:2])
-        thread.updated = max(_now_ms(), max(same_owner) + 1)
+    def _owned_threads(self, tenant: str, owner: str) -> list[tuple[int, ThreadInfo]]:
+        """Return the owner's threads with their positions, the oldest change first."""
+        owned = [item for item in self._threads.items() if item[0][:2] == (tenant, owner)]
+        owned.sort(key=lambda item: item[1].changed)
+        return [(thread.changed, self._thread_info(key, thread)) for key, thread in owned]
+
+    def _touch_thread(self, thread: _StoredThread, labels: ThreadLabels | None = None) -> None:
+        """Record a change of the thread, with its new labels if there are any."""
+        thread.updated = _now_ms()
+        thread.changed = self._next_position(thread.updated)
+        if labels is not None:
+            thread.title = thread.title if labels.title is None else labels.title
+            thread.archived = thread.archived if labels.archived is None else labels.archived
+            thread.status = labels.status or thread.status
+
+    def _next_position(self, now: int) -> int:
+        newest = max(now * POSITIONS_PER_MS, self._change_order.newest + 1)
+        self._change_order = self._change_order._replace(newest=newest)
+        return newest
+
+    def _leave_tombstone(self, key: ThreadKey) -> None:
+        now = _now_ms()
+        old = [stone.changed for stone in self._tombstones if stone.at < now - IDEMPOTENCY_KEY_TTL_MS]
+        dropped = max([self._change_order.dropped, *old])
+        self._change_order = self._change_order._replace(dropped=dropped)
+        self._tombstones = [stone for stone in self._tombstones if stone.changed > dropped]
+        self._tombstones.append(_Tombstone(key, now, self._next_position(now)))
 
     def _require_thread(self, key: ThreadKey) -> _StoredThread:
         thread = self._threads.get(key)

@@ -6,7 +6,7 @@ The contract that reads and writes them is `base.py`. This package knows bytes a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,13 @@ IDEMPOTENCY_KEY_TTL_MS = 24 * 3600 * 1000
 
 RUNTIME = "runtime"
 """Owner of a run's events. Only a Writer appends for it."""
+
+
+ThreadStatus = Literal["running", "waiting", "finished", "failed", "stopped"]
+"""State of a thread: of its last run, or `waiting` while interrupts or frontend tool calls are open."""
+
+ArchivedFilter = Literal["without", "only", "with"]
+"""Which threads a list contains: those that are not archived, only archived ones, or both."""
 
 
 class ThreadKey(NamedTuple):
@@ -94,7 +101,7 @@ class ThreadInfo:
     """Random tag, part of every cursor. A thread that is erased and created again has a new one."""
     created: int
     updated: int
-    """Time of the last start or end of a run or fact outside of runs, in ms since 1970. Unique per owner: it serves as a cursor."""
+    """Time of the last start or end of a run or fact outside of runs, in ms since 1970. Not unique: `cursor` is the thread's position."""
     first: int
     """The oldest entry that is retained."""
     last: int
@@ -103,6 +110,33 @@ class ThreadInfo:
     """Key of the run that holds the lease; empty if the thread is free."""
     queued: int = 0
     """Number of requests waiting for the lease, in all processes."""
+    title: str = ""
+    archived: bool = False
+    status: ThreadStatus = "finished"
+    """Set at the start and end of a run and by facts that change it. A run whose process died is `running` until it is closed."""
+    cursor: str = ""
+    """Opaque position in the list of the owner's threads, by their last change. Only the store that made it can read it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ThreadLabels:
+    """Changes of a thread's row, written in the transaction of the facts they follow from. None leaves a value as it is."""
+
+    title: str | None = None
+    archived: bool | None = None
+    status: ThreadStatus | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangedThreads:
+    """The threads of an owner that have changed since a cursor."""
+
+    threads: list[ThreadInfo]
+    """Threads as they are now, the oldest change first; archived ones too."""
+    erased: list[str]
+    """Ids of erased threads, the oldest first. None of them is in `threads`."""
+    cursor: str
+    """The position to ask from next."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ __all__ = ["SecretSource", "report_client_secret"]
 
 logger = logging.getLogger(__name__)
 
-SecretSource = Literal["input", "id", "state", "feedback", "upload"]
+SecretSource = Literal["input", "id", "state", "feedback", "title", "upload"]
 
 
 def report_client_secret(source: SecretSource, key: ThreadKey) -> None:

@@ -31,8 +31,9 @@ from ambient_runner.ledger.records import (
     Checkpoint,
     IdempotencyClaim,
     ThreadKey,
+    ThreadLabels,
 )
-from ambient_runner.ledger.sqlite import erasure, queries, row_index
+from ambient_runner.ledger.sqlite import erasure, queries, row_index, thread_row
 from ambient_runner.ledger.sqlite.row_index import RowIndex
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ambient_runner.ledger.buffered_writer import Append
-    from ambient_runner.ledger.records import Fact
+    from ambient_runner.ledger.records import Fact, ThreadStatus
     from ambient_runner.ledger.sqlite.external_changes import ExternalChanges
     from ambient_runner.ledger.sqlite.workers import Worker
 
@@ -56,8 +57,6 @@ _INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body
 # Every call into SQLite releases the GIL and waits to get it back, so one statement inserts many rows; the connection caches it.
 _MAX_ROWS = 128
 _INSERTS = [_INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count) for count in range(_MAX_ROWS + 1)]
-_NEXT_UPDATED = "SELECT max(?, coalesce(max(updated) + 1, 0)) FROM thread WHERE tenant = ? AND owner = ?"
-_NEW_THREAD = "INSERT INTO thread (tenant, owner, id, agent, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _NEW_RUN = "INSERT INTO run (thread_no, key, run_id, first) VALUES (?, ?, ?, ?)"
 _NEW_KEY = "INSERT INTO idempotency (scope, digest, used, tenant, owner, id, run) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _STOP = "UPDATE lease SET stop = ? WHERE token = ? AND stop IS NULL"
@@ -161,7 +160,13 @@ class WriteCommands:
         return lease
 
     def begin_run(
-        self, lease: Lease, facts: Sequence[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None
+        self,
+        lease: Lease,
+        facts: Sequence[Fact],
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str,
     ) -> int:
         self.verify_lease(lease)
         thread = self.connection.execute(_THREAD, lease.key).fetchone()
@@ -169,13 +174,14 @@ class WriteCommands:
             raise AgentMismatch
         if claim:
             self._claim_key(lease, claim)
-        no = thread[0] if thread else self._new_thread(lease, agent)
+        no = thread[0] if thread else self._new_thread(lease, agent, title)
         # Facts may have been appended since the lease was acquired, even in this transaction.
         first = (self._newest_seq(no, thread[3], lease.since) if thread else 0) + 1
         self.connection.execute(_NEW_RUN, (no, lease.run, run_id, first))
         last = self._write_facts(lease.key, lease.epoch, no, lease.run, facts, first)
         if thread:
-            self._touch_thread(no, lease.key)
+            new_title = title if title and not thread_row.has_title(self.connection, no) else None
+            self._touch_thread(no, lease.key, ThreadLabels(status="running", title=new_title))
         self.after_commit.append(lambda: self._mark_begun(lease, no, last))
         return first
 
@@ -196,8 +202,8 @@ class WriteCommands:
                 size=append.size,
             )
             self._queue_row(lease.key, lease.epoch, lease.thread_no, batch)
-        if append.ends_run:
-            self._finish_run(lease)
+        if append.end_status is not None:
+            self._finish_run(lease, append.end_status)
 
     def insert_rows(self) -> None:
         """Insert the rows that were queued."""
@@ -243,7 +249,9 @@ class WriteCommands:
         self.connection.execute(_STOP, (reason, held[4]))
         return held[4]
 
-    def append_facts(self, key: ThreadKey, facts: Sequence[Fact], expect: int | None) -> int:
+    def append_facts(
+        self, key: ThreadKey, facts: Sequence[Fact], expect: int | None, labels: ThreadLabels | None
+    ) -> int:
         thread = self.connection.execute(_THREAD, key).fetchone()
         if thread is None:
             raise UnknownThread
@@ -258,7 +266,7 @@ class WriteCommands:
         if not facts:
             return last
         last = self._write_facts(key, epoch, no, "", facts, last + 1)
-        self._touch_thread(no, key)
+        self._touch_thread(no, key, labels)
         if not held:
             self.row_index.index_thread(no)
         elif (lease := self.by_thread.get(no)) and lease.token == held[4]:
@@ -360,22 +368,18 @@ class WriteCommands:
             raise IdempotencyConflict
         self.connection.execute(_NEW_KEY, (claim.scope, claim.digest, self.now, *lease.key, lease.run))
 
-    def _new_thread(self, lease: Lease, agent: str) -> int:
-        row = (*lease.key, agent, lease.epoch, self.now, self._next_updated(lease.key))
-        return self.connection.execute(_NEW_THREAD, row).lastrowid or 0
+    def _new_thread(self, lease: Lease, agent: str, title: str) -> int:
+        return thread_row.insert_thread(self.connection, lease.key, agent, lease.epoch, title, self.now)
 
-    def _touch_thread(self, no: int, key: ThreadKey) -> None:
-        self.connection.execute("UPDATE thread SET updated = ? WHERE no = ?", (self._next_updated(key), no))
+    def _touch_thread(self, no: int, key: ThreadKey, labels: ThreadLabels | None) -> None:
+        thread_row.touch_thread(self.connection, no, key, self.now, labels)
 
-    def _next_updated(self, key: ThreadKey) -> int:
-        return self.connection.execute(_NEXT_UPDATED, (self.now, key.tenant, key.owner)).fetchone()[0]
-
-    def _finish_run(self, lease: Lease) -> None:
+    def _finish_run(self, lease: Lease, status: ThreadStatus) -> None:
         last = lease.newest or lease.last
         self.connection.execute(
             "UPDATE run SET last = ? WHERE thread_no = ? AND key = ?", (last, lease.thread_no, lease.run)
         )
-        self._touch_thread(lease.thread_no, lease.key)
+        self._touch_thread(lease.thread_no, lease.key, ThreadLabels(status=status))
 
     def _write_facts(self, key: ThreadKey, epoch: str, no: int, run: str, facts: Sequence[Fact], first: int) -> int:
         for (owner, kind), group in groupby(facts, batch_key):

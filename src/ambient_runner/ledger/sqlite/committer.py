@@ -361,5 +361,5 @@ def _merge_appends(earlier: Append, later: Append) -> Append:
         earlier.lines + later.lines,
         earlier.size + later.size,
         earlier.text.followed_by(later.text) if earlier.text else None,
-        earlier.ends_run or later.ends_run,
+        earlier.end_status or later.end_status,
     )

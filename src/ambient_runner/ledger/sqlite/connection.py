@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.config.private_dir import make_private_dir
 from ambient_runner.errors import ConfigError, LedgerError
+from ambient_runner.ledger.thread_search import fold_case
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -136,6 +137,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 def _apply_migrations(connection: sqlite3.Connection) -> None:
     connection.create_function("sha256_hex", 1, _sha256_hex, deterministic=True)
+    connection.create_function("fold_case", 1, fold_case, deterministic=True)
     begin_immediate(connection)
     try:
         # Read again: another process may have migrated while this one waited.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.ledger.records import IDEMPOTENCY_KEY_TTL_MS
-from ambient_runner.ledger.sqlite import row_index
+from ambient_runner.ledger.sqlite import row_index, thread_row
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,7 +29,10 @@ DELETE FROM {table} WHERE no < min(
     coalesce((SELECT no FROM {table} WHERE thread_no IS NOT NULL ORDER BY no LIMIT 1), (SELECT max(no) FROM {table})) - 1000
 )
 """
-_TOMBSTONE = "INSERT INTO erased (tenant, owner, id, epoch, at) VALUES (?, ?, ?, ?, ?)"
+_TOMBSTONE = "INSERT INTO erased (tenant, owner, id, epoch, at, changed) VALUES (?, ?, ?, ?, ?, ?)"
+_COUNT_DROPPED = """
+UPDATE change_counter SET dropped = max(dropped, coalesce((SELECT max(changed) FROM erased WHERE at < ?), 0))
+"""
 
 
 def trim_thread(connection: sqlite3.Connection, no: int, checkpoint: Checkpoint) -> None:
@@ -47,12 +50,19 @@ def erase_thread(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch:
     connection.execute("DELETE FROM place WHERE thread_no = ?", (no,))
     connection.execute(_BLANK_CHECKPOINT, (no,))
     connection.execute(_BLANK_RUNS, (no,))
+    thread_row.blank_title(connection, no)
     _delete_blank_rows(connection)
     connection.execute("DELETE FROM thread WHERE no = ?", (no,))
     connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
     connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
-    connection.execute("DELETE FROM erased WHERE at < ?", (now - IDEMPOTENCY_KEY_TTL_MS,))
-    connection.execute(_TOMBSTONE, (*key, epoch, now))
+    _drop_tombstones(connection, now - IDEMPOTENCY_KEY_TTL_MS)
+    connection.execute(_TOMBSTONE, (*key, epoch, now, thread_row.next_position(connection, now)))
+
+
+def _drop_tombstones(connection: sqlite3.Connection, oldest: int) -> None:
+    """Delete tombstones from before that time, and record up to which position some may be missing."""
+    connection.execute(_COUNT_DROPPED, (oldest,))
+    connection.execute("DELETE FROM erased WHERE at < ?", (oldest,))
 
 
 def _drop_entries(connection: sqlite3.Connection, no: int, seq: int) -> None:
@@ -72,5 +82,5 @@ def _blank_batches(connection: sqlite3.Connection, no: int, seq: int) -> None:
 
 def _delete_blank_rows(connection: sqlite3.Connection) -> None:
     """Delete blank rows from the beginning of the tables, some at a time, well away from the pages of live rows."""
-    for table in ("batch", "checkpoint", "run"):
+    for table in ("batch", "checkpoint", "run", "label"):
         connection.execute(_SWEEP.format(table=table))

@@ -19,21 +19,24 @@ import anyio.to_thread
 from ambient_runner.errors import ConfigError, LeaseLost, LedgerError
 from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, check_facts
 from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail
-from ambient_runner.ledger.sqlite import queries
+from ambient_runner.ledger.sqlite import queries, thread_queries
 from ambient_runner.ledger.sqlite.committer import CommitJob, CommitOutcome, Committer
 from ambient_runner.ledger.sqlite.read_pool import ReadPool
 from ambient_runner.ledger.sqlite.wal import truncate_wal
 from ambient_runner.ledger.sqlite.workers import Worker
+from ambient_runner.ledger.thread_search import ThreadFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Sequence
     from types import TracebackType
 
     from ambient_runner.errors import RunnerError
     from ambient_runner.ledger.base import Ledger, StoreSettings, Tail, Writer
     from ambient_runner.ledger.fanout import Channel
     from ambient_runner.ledger.records import (
+        ArchivedFilter,
         Batch,
+        ChangedThreads,
         Checkpoint,
         Fact,
         IdempotencyClaim,
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
         RunInfo,
         ThreadInfo,
         ThreadKey,
+        ThreadLabels,
+        ThreadStatus,
     )
     from ambient_runner.ledger.sqlite.commands import Lease, PublishedBatch, WriteCommands
     from ambient_runner.ledger.sqlite.external_changes import ExternalChanges
@@ -130,10 +135,16 @@ class SqliteLedger:
         return writer
 
     async def begin_run(
-        self, writer: BufferedWriter, facts: list[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None
+        self,
+        writer: BufferedWriter,
+        facts: list[Fact],
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str,
     ) -> int:
         lease, _ = self._leases[writer]
-        return await self._run_command(lambda writes: writes.begin_run(lease, facts, run_id, agent, claim))
+        return await self._run_command(lambda writes: writes.begin_run(lease, facts, run_id, agent, claim, title))
 
     def submit_appends(self, appends: list[Append]) -> None:
         if self._is_closed:
@@ -184,23 +195,43 @@ class SqliteLedger:
             writer.signal_stop(reason)
         return token is not None
 
-    async def append_facts(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
-        check_facts(facts)
-        return await self._run_command(lambda writes: writes.append_facts(key, facts, expect))
+    async def append_facts(
+        self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None, labels: ThreadLabels | None = None
+    ) -> int:
+        check_facts(facts, labels)
+        return await self._run_command(lambda writes: writes.append_facts(key, facts, expect, labels))
 
     async def get_thread(self, key: ThreadKey) -> ThreadInfo | None:
-        return await self._run_query(queries.find_thread, self._worker, key)
+        return await self._run_query(thread_queries.find_thread, self._worker, key)
 
     async def list_threads(
-        self, tenant: str, owner: str, *, limit: int = 100, before: int | None = None
+        self,
+        tenant: str,
+        owner: str,
+        *,
+        limit: int = 100,
+        before: str | None = None,
+        agents: Collection[str] = (),
+        statuses: Collection[ThreadStatus] = (),
+        archived: ArchivedFilter = "without",
+        search: str = "",
     ) -> list[ThreadInfo]:
-        return await self._run_query(queries.list_threads, self._worker, tenant, owner, limit, before)
+        wanted = ThreadFilter(agents=agents, statuses=statuses, archived=archived, search=search)
+        return await self._run_query(thread_queries.list_threads, self._worker, tenant, owner, limit, before, wanted)
+
+    async def list_changed_threads(
+        self, tenant: str, owner: str, *, after: str | None, limit: int = 100
+    ) -> ChangedThreads:
+        return await self._run_query(thread_queries.list_changed_threads, self._worker, tenant, owner, after, limit)
 
     async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
-        return await self._run_query(queries.list_all_threads, self._worker, limit)
+        return await self._run_query(thread_queries.list_all_threads, self._worker, limit)
 
     async def get_run(self, key: ThreadKey, run: str) -> RunInfo | None:
         return await self._run_query(queries.find_run, key, run)
+
+    async def list_runs(self, key: ThreadKey, *, limit: int = 100, before: int | None = None) -> list[RunInfo]:
+        return await self._run_query(queries.list_runs, key, limit, before)
 
     async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
         return await self._run_query(queries.find_run_at, key, seq)
@@ -316,7 +347,7 @@ class SqliteLedger:
             else:
                 self._channels.publish(key, epoch, batch)
         for append, newest in outcome.committed:
-            append.writer.mark_committed(len(append.lines) + append.ends_run, append.size, newest)
+            append.writer.mark_committed(append.entry_count, append.size, newest)
         for append, error in outcome.refused:
             append.writer.mark_failed(error)
         for job, result, error in outcome.answers:

@@ -1,4 +1,4 @@
-"""Read-only queries. Plain functions over a connection; each runs in one read transaction.
+"""Read-only queries; those for threads are in `thread_queries.py`. Plain functions over a connection; each runs in one read transaction.
 
 They are short on purpose: an open read transaction keeps the WAL from being truncated, and erasure waits for that.
 """
@@ -15,15 +15,14 @@ from ambient_runner.ledger.records import (
     Checkpoint,
     IdempotencyRecord,
     RunInfo,
-    ThreadInfo,
     ThreadKey,
 )
 from ambient_runner.ledger.sqlite import row_index
-from ambient_runner.ledger.sqlite.row_index import HORIZON, MAX_SEQ
+from ambient_runner.ledger.sqlite.row_index import MAX_SEQ
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from ambient_runner.ledger.records import IdempotencyClaim
     from ambient_runner.ledger.sqlite.workers import Worker
@@ -32,14 +31,6 @@ if TYPE_CHECKING:
 _THREAD_NO = "SELECT no, epoch FROM thread WHERE tenant = ? AND owner = ? AND id = ?"
 # Entries are numbered without gaps, so the last span of a thread ends at its newest indexed seq; a trimmed thread continues from its floor.
 LAST_INDEXED = "coalesce((SELECT last FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), t.floor)"
-_INFO = f"""
-SELECT t.no, {HORIZON}, t.tenant, t.owner, t.id, t.agent, t.epoch, t.created, t.updated, t.floor + 1, {LAST_INDEXED}, l.worker, l.run,
-       (SELECT group_concat(worker) FROM ticket k WHERE k.tenant = t.tenant AND k.owner = t.owner AND k.id = t.id)
-FROM thread t LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
-"""  # noqa: S608  our own text
-_THREAD_BY_KEY = _INFO + "WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"
-_NEWEST_FIRST = _INFO + "WHERE t.tenant = ? AND t.owner = ? AND t.updated < ? ORDER BY t.updated DESC LIMIT ?"
-_ALL_NEWEST_FIRST = _INFO + "ORDER BY t.updated DESC LIMIT ?"
 OPEN_RUN = 1 << 40
 """`run.last` of a run without a terminal entry."""
 _RUN = """
@@ -47,6 +38,7 @@ SELECT r.key, t.tenant, t.owner, t.id, r.run_id, r.first, r.last FROM run r JOIN
 """
 _RUN_BY_KEY = _RUN + "WHERE t.tenant = ? AND t.owner = ? AND t.id = ? AND r.key = ?"
 _RUN_AT = _RUN + "WHERE t.tenant = ? AND t.owner = ? AND t.id = ? AND r.first <= ? ORDER BY r.first DESC LIMIT 1"
+_NEWEST_RUNS = _RUN + "WHERE t.tenant = ? AND t.owner = ? AND t.id = ? AND r.first < ? ORDER BY r.first DESC LIMIT ?"
 _OPEN_RUNS = """
 SELECT l.worker, r.key, t.tenant, t.owner, t.id, r.run_id, r.first, r.last
 FROM run r JOIN thread t ON t.no = r.thread_no
@@ -58,30 +50,17 @@ _KEY = "SELECT digest, tenant, owner, id, run FROM idempotency WHERE scope = ? A
 _CHECKPOINT = "SELECT seq, body FROM checkpoint WHERE thread_no = ? AND seq <= ?"
 
 
-def find_thread(connection: sqlite3.Connection, worker: Worker, key: ThreadKey) -> ThreadInfo | None:
-    rows = connection.execute(_THREAD_BY_KEY, key).fetchall()
-    return next(_thread_infos(connection, rows, worker), None) if rows else None
-
-
-def list_threads(
-    connection: sqlite3.Connection, worker: Worker, tenant: str, owner: str, limit: int, before: int | None
-) -> list[ThreadInfo]:
-    rows = connection.execute(
-        _NEWEST_FIRST, (tenant, owner, MAX_SEQ if before is None else min(before, MAX_SEQ), limit)
-    ).fetchall()
-    return list(_thread_infos(connection, rows, worker))
-
-
-def list_all_threads(connection: sqlite3.Connection, worker: Worker, limit: int) -> list[ThreadInfo]:
-    return list(_thread_infos(connection, connection.execute(_ALL_NEWEST_FIRST, (limit,)).fetchall(), worker))
-
-
 def find_run(connection: sqlite3.Connection, key: ThreadKey, run: str) -> RunInfo | None:
     return _run_info(connection.execute(_RUN_BY_KEY, (*key, run)).fetchone())
 
 
 def find_run_at(connection: sqlite3.Connection, key: ThreadKey, seq: int) -> RunInfo | None:
     return _run_info(connection.execute(_RUN_AT, (*key, min(seq, MAX_SEQ))).fetchone())
+
+
+def list_runs(connection: sqlite3.Connection, key: ThreadKey, limit: int, before: int | None) -> list[RunInfo]:
+    rows = connection.execute(_NEWEST_RUNS, (*key, MAX_SEQ if before is None else min(before, MAX_SEQ), limit))
+    return [info for row in rows.fetchall() if (info := _run_info(row))]
 
 
 def list_abandoned_runs(connection: sqlite3.Connection, worker: Worker) -> list[RunInfo]:
@@ -139,24 +118,6 @@ def count_earlier_tickets(connection: sqlite3.Connection, key: ThreadKey, ticket
         (*key, MAX_SEQ if ticket is None else ticket),
     )
     return sum(worker in live for (worker,) in rows.fetchall())
-
-
-def _thread_infos(connection: sqlite3.Connection, rows: Sequence[Any], worker: Worker) -> Iterator[ThreadInfo]:
-    live = worker.live_workers(connection)
-    horizons = [horizon for _, horizon, *_ in rows if horizon is not None]
-    unindexed = row_index.newest_since(connection, min(horizons)) if horizons else {}
-    for no, _, tenant, owner, thread_id, agent, epoch, created, updated, first, last, holder, active, queue in rows:
-        yield ThreadInfo(
-            key=ThreadKey(tenant, owner, thread_id),
-            agent=agent,
-            epoch=epoch,
-            created=created,
-            updated=updated,
-            first=first,
-            last=max(last, unindexed.get(no, 0)),
-            active=active if holder in live else "",
-            queued=sum(int(worker_id) in live for worker_id in queue.split(",")) if queue else 0,
-        )
 
 
 def _run_info(row: Any) -> RunInfo | None:
