@@ -8,12 +8,16 @@ import pytest
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.exposure import ExposureRules
 from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.known_calls import FrameContext
 from ambient_runner.projections.projectors import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER
-from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.thread_event import ThreadIdentity, thread_event
+from ambient_runner.projections.thread_view import LABELLED, THREAD_OWNER, ThreadView
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import (
+    AssistantMessage,
     Custom,
     Event,
+    MessagesSnapshot,
     StepStarted,
     TextMessageContent,
     TextMessageStart,
@@ -140,3 +144,93 @@ def test_withdrawn_arguments_are_not_summarised() -> None:
         sent = read_all(Framer("e", exposure=rules, withdrawn=withdrawn), [batch])
         assert b"hush" not in sent
         assert b"query" not in sent
+
+
+STAMPED = [
+    Batch(first=1, owner=RUNTIME, kind="", run="r", ts=5, lines=[encode_event(TextMessageStart(message_id="m"))]),
+    Batch(first=2, owner=RUNTIME, kind="", run="r", ts=6, lines=[encode_event(MessagesSnapshot(messages=[]))]),
+    Batch(first=3, owner=THREAD_OWNER, kind=LABELLED, run="", ts=7, lines=[b'{"title":"A"}', b'{"archived":true}']),
+    Batch(
+        first=5,
+        owner=FEEDBACK_OWNER,
+        kind="feedback",
+        run="",
+        ts=8,
+        lines=[b'{"messageId":"m","metaType":"thumbs_up"}'],
+    ),
+    Batch(first=6, owner=RUNTIME, kind="", run="r", ts=9, lines=[encode_event(MessagesSnapshot(messages=[]))]),
+]
+"""A message, a snapshot, two labels, feedback, and another snapshot."""
+THREAD = ThreadIdentity(id="t", agent="demo", created=1)
+
+
+def entries_read(framer: Framer) -> list[bytes]:
+    """The frames of each batch for a reader, folded entry by entry."""
+    view, sent = ThreadView(), list[bytes]()
+    for stored in STAMPED:
+        batch = msgspec.structs.replace(stored, derived={})
+        seqs, contexts = framer.view_seqs(batch), dict[int, FrameContext]()
+        for seq in range(batch.first, batch.last + 1):
+            view.apply(msgspec.structs.replace(batch, lines=batch.lines[: seq + 1 - batch.first]))
+            if seq in seqs:
+                contexts[seq] = framer.read_view(batch, seq, view)
+        sent.append(framer.render(batch, contexts))
+    return sent
+
+
+def seen_at(seq: int) -> ThreadView:
+    view = ThreadView()
+    for batch in STAMPED:
+        if batch.first <= seq:
+            view.apply(msgspec.structs.replace(batch, lines=batch.lines[: seq + 1 - batch.first]))
+    return view
+
+
+def test_snapshots_and_facts_have_the_time_of_their_batch_and_the_thread_follows_the_facts_that_change_it() -> None:
+    rated = {"ambient": {"feedback": "thumbs_up"}}
+    given = Custom(name="ambient:feedback", value={"messageId": "m", "metaType": "thumbs_up"}, timestamp=8)
+    expected: list[list[Event]] = [
+        [TextMessageStart(message_id="m")],
+        [MessagesSnapshot(messages=[AssistantMessage(id="m", content="")], timestamp=6)],
+        [thread_event(THREAD, seen_at(3), 7), thread_event(THREAD, seen_at(4), 7)],
+        [given, thread_event(THREAD, seen_at(5), 8)],
+        [MessagesSnapshot(messages=[AssistantMessage(id="m", content="", metadata=rated)], timestamp=9)],
+    ]
+    lines = [b"".join([encode_event(event) + b"\n" for event in events]) for events in expected]
+    assert entries_read(Framer("e", wire_format="ndjson", thread=THREAD)) == lines
+    assert entries_read(Framer("e", wire_format="ndjson", thread=THREAD, exposure=SAFE)) == lines
+
+
+def test_only_the_last_frame_of_an_entry_has_its_id() -> None:
+    labels, feedback = entries_read(Framer("e", thread=THREAD))[2:4]
+    ids = [[line for line in frames.splitlines() if line.startswith(b"id: ")] for frames in (labels, feedback)]
+    assert ids == [[b"id: e.3", b"id: e.4"], [b"id: e.5"]]
+    assert feedback.index(b"ambient:feedback") < feedback.index(b"id: e.5") < feedback.index(b"ambient:thread")
+
+
+def test_a_reader_of_runs_only_gets_no_fact_and_needs_no_folded_thread_for_it() -> None:
+    framer = Framer("e", thread=THREAD, strict=True)
+    assert [framer.view_seqs(batch) for batch in STAMPED[2:4]] == [[], []]
+    assert entries_read(framer)[2:4] == [b"", b""]
+
+
+@pytest.mark.parametrize("rules", [None, SAFE], ids=["open", "safe"])
+@pytest.mark.parametrize("profile", Profile)
+def test_a_reader_without_snapshots_needs_no_folded_thread_and_shares_no_frames(
+    profile: Profile, rules: ExposureRules | None
+) -> None:
+    snapshot = msgspec.structs.replace(STAMPED[1], derived={})
+    with_snapshots = Framer("e", profile, exposure=rules)
+    context = with_snapshots.read_view(snapshot, 2, seen_at(2))
+    whole = with_snapshots.render(snapshot, {2: context})
+    without = Framer("e", profile, exposure=rules, snapshots=False)
+    assert without.view_seqs(snapshot) == []
+    assert without.render(snapshot, {}) == b""
+    assert with_snapshots.render(snapshot, {2: context}) == whole != b""
+
+
+def test_the_last_of_the_frames_that_stand_for_an_entry_has_its_id() -> None:
+    events = [Custom(name="a", value=1), Custom(name="b", value=2)]
+    first, second = [encode_event(event) for event in events]
+    assert Framer("e").render_at(events, 9, ThreadView()) == b"data: %b\n\nid: e.9\ndata: %b\n\n" % (first, second)
+    assert Framer("e", wire_format="ndjson").render_at(events, 9, ThreadView()) == b"%b\n%b\n" % (first, second)

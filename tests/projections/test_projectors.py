@@ -51,21 +51,28 @@ def test_the_owners_of_the_server_have_projectors_of_their_own() -> None:
 
 @pytest.mark.parametrize("owner", sorted(built_in_owners() - {RUNTIME, STATE_OWNER, THREAD_OWNER, APPROVALS_OWNER}))
 def test_a_fact_of_the_platform_is_a_custom_event_of_its_kind(owner: str) -> None:
-    assert project_facts(facts(owner, "done", {"a": 1})) == [[Custom(name="ambient:done", value={"a": 1})]]
+    assert project_facts(facts(owner, "done", {"a": 1})) == [[Custom(name="ambient:done", value={"a": 1}, timestamp=9)]]
 
 
 @pytest.mark.parametrize("owner", [APPROVALS_OWNER, THREAD_OWNER])
 def test_cancelled_interrupts_are_sent_and_a_rewind_is_not(owner: str) -> None:
     value = {"interruptIds": ["i"]}
     assert project_facts(facts(owner, "interrupts_cancelled", value)) == [
-        [Custom(name="ambient:interrupts_cancelled", value=value)]
+        [Custom(name="ambient:interrupts_cancelled", value=value, timestamp=9)]
     ]
     assert project_facts(facts(owner, "rewound", {"to": "m"})) == [[]]
 
 
 def test_a_patch_of_the_state_is_a_state_delta() -> None:
     patch = [{"op": "add", "path": "/a", "value": 1}]
-    assert project_facts(facts(STATE_OWNER, "patched", {"patch": patch})) == [[StateDelta(delta=patch)]]
+    assert project_facts(facts(STATE_OWNER, "patched", {"patch": patch})) == [[StateDelta(delta=patch, timestamp=9)]]
+
+
+def test_an_event_with_a_time_of_its_own_keeps_it() -> None:
+    add_projector("clock.shop", lambda fact: [Custom(name="rang", value=1, timestamp=3), Custom(name="rang", value=2)])
+    assert project_facts(facts("clock.shop", "rang", {})) == [
+        [Custom(name="rang", value=1, timestamp=3), Custom(name="rang", value=2, timestamp=9)]
+    ]
 
 
 @pytest.mark.parametrize("owner", [RUN_OWNER, "nobody.here"])

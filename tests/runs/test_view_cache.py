@@ -10,7 +10,9 @@ import pytest
 
 from ambient_runner.errors import RunInterrupted, StaleCursor, UnknownThread
 from ambient_runner.ledger import Ledger, open_ledger
-from ambient_runner.ledger.records import RUNTIME, Fact
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import RUNTIME, Batch, Fact, ThreadKey
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Interrupt,
@@ -24,7 +26,7 @@ from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache, load_view
 from tests.machine_speed import unless_hung
-from tests.scripts import hello
+from tests.scripts import begun, forever, hello
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
 
@@ -172,3 +174,102 @@ async def test_an_expired_interrupt_is_closed_once_a_later_run_began() -> None:
         view = await runner.view_thread(KEY)
     assert open_interrupts == {"i1"}
     assert view.open_interrupts == {}
+
+
+class RecordingLedger(MemoryLedger):
+    """Remembers after which entries it was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_after: list[int] = []
+
+    async def read_batches(
+        self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
+    ) -> list[Batch]:
+        self.read_after.append(after)
+        return await super().read_batches(key, after, until=until, limit=limit, epoch=epoch)
+
+
+async def talk_then_hang(run: Run) -> AsyncGenerator[Any, None]:
+    async for event in forever(run) if run.input.messages[-1].id == "last" else hello(run):
+        yield event
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["run of this process", "run of another process"])
+async def test_the_thread_before_an_active_run_is_not_folded_again_for_each_client(is_own: bool) -> None:
+    async with (
+        RecordingLedger() as ledger,
+        Runner(ledger, {"agent": ScriptedAgent(talk_then_hang)}, SETTINGS) as runner,
+    ):
+        for turn in range(3):
+            await run_once(runner, user(f"u{turn}"))
+        views = runner.views if is_own else ViewCache(ledger)
+        before = await runner.ledger.get_thread(KEY)
+        assert before is not None
+        thread = ThreadEpoch(KEY, before.epoch)
+        known = await views.view_at(thread, before.last)
+        started = await begun(runner, user("last"))
+        found = [await views.view_before_run(thread, started.after)]
+        now = await runner.ledger.get_thread(KEY)
+        assert now is not None
+        newest = await views.view_at(thread, now.last)
+        ledger.read_after.clear()
+        found += [await views.view_before_run(thread, started.after) for _ in range(2)]
+        assert ledger.read_after == []
+        fresh = (await load_view(ledger, KEY, until=started.after)).to_checkpoint()
+        assert [view.to_checkpoint() for view in found] == [fresh] * 3
+    assert (known.seq, newest.seq) == (started.after, now.last)
+
+
+async def test_the_thread_before_an_active_run_has_the_facts_that_came_before_it() -> None:
+    async with runner_of(ScriptedAgent(talk_then_hang)) as runner:
+        await run_once(runner, user("u1"))
+        await runner.view_thread(KEY)
+        await runner.append_platform_fact(KEY, "ambient.repos", "repo_added", {"name": "docs"})
+        started = await begun(runner, user("last"))
+        view = await runner.views.view_before_run(ThreadEpoch(KEY, started.epoch), started.after)
+        assert view.seq == started.after
+        assert view.to_checkpoint() == (await load_view(runner.ledger, KEY, until=started.after)).to_checkpoint()
+
+
+async def test_an_erased_thread_leaves_no_view_of_a_run_before() -> None:
+    async with runner_of(ScriptedAgent(talk_then_hang)) as runner:
+        await run_once(runner, user("u1"))
+        started = await begun(runner, user("last"))
+        views, thread = ViewCache(runner.ledger), ThreadEpoch(KEY, started.epoch)
+        await views.view_before_run(thread, started.after)
+        await runner.erase_thread(KEY)
+        views.evict_thread(KEY)
+        with pytest.raises((UnknownThread, StaleCursor)):
+            await views.view_before_run(thread, started.after)
+
+
+async def test_the_times_of_a_run_do_not_depend_on_who_folds_it() -> None:
+    """The view that readers extend joins the lines of many batches, which have different times."""
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        entries = one_batch_per_entry(await runner.ledger.read_batches(KEY, 0))
+        info = await runner.ledger.get_thread(KEY)
+        assert info is not None
+        views, thread, folded = ViewCache(runner.ledger), ThreadEpoch(KEY, info.epoch), ThreadView()
+        views.track(thread, ThreadView())
+        for batch in entries:
+            views.extend(thread, batch)
+            folded.apply(batch)
+        extended = await views.view_at(thread, entries[-1].last)
+    assert extended.to_checkpoint() == folded.to_checkpoint()
+    assert folded.last_run is not None
+    assert (folded.last_run.started, folded.last_run.ended, folded.updated) == (
+        200,
+        len(entries) * 100,
+        folded.last_run.ended,
+    )
+
+
+def one_batch_per_entry(batches: list[Batch]) -> list[Batch]:
+    """The entries in batches of one, each with a time of its own: 100, 200, …"""
+    return [
+        Batch(first=seq, owner=batch.owner, kind=batch.kind, run=batch.run, ts=seq * 100, lines=[line])
+        for batch in batches
+        for seq, line in enumerate(batch.lines, batch.first)
+    ]

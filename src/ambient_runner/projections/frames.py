@@ -1,15 +1,17 @@
 """Frames for clients, derived from stored entries and never written back.
 
 Most entries are sent as the bytes that are stored. A snapshot marker is replaced by the folded snapshot, the audience `safe` gets its
-projection (`safe.py`), older clients get their profile, and facts of other owners are sent only through the projector of their owner. Facts
-without a projector and private entries (`private_entries.py`) are not sent.
+projection (`safe.py`), older clients get their profile, and facts of other owners are sent only through the projector of their owner, those
+that change `ambient:thread` with that event after them. Facts without a projector and private entries (`private_entries.py`) are not sent.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.projections.annotations import with_feedback
 from ambient_runner.projections.known_calls import (
     UNKNOWN_CALL,
     FrameContext,
@@ -22,6 +24,8 @@ from ambient_runner.projections.known_calls import (
 from ambient_runner.projections.private_entries import is_private_line, may_contain_private
 from ambient_runner.projections.projectors import project_facts
 from ambient_runner.projections.safe import needs_projection, project_safe
+from ambient_runner.projections.thread_event import changes_thread, thread_event
+from ambient_runner.projections.thread_fork import FORK_MARKER
 from ambient_runner.protocol.encode import encode_ndjson, encode_sse, encode_sse_without_id
 from ambient_runner.protocol.events import (
     Custom,
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.projections.exposure import ExposureRules
     from ambient_runner.projections.known_calls import FindCall
+    from ambient_runner.projections.thread_event import ThreadIdentity
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.projections.withdrawn import WithdrawnContent
     from ambient_runner.protocol.events import Event
@@ -44,6 +49,7 @@ __all__ = [
     "MAX_SNAPSHOT_BYTES",
     "Framer",
     "WireFormat",
+    "is_fork_marker",
     "snapshot_seqs",
 ]
 
@@ -51,6 +57,8 @@ WireFormat = Literal["sse", "ndjson"]
 
 MAX_SNAPSHOT_BYTES = 8 << 20
 _SNAPSHOT_MARKER = encode_event(MessagesSnapshot(messages=[]))
+_FORK_MARKER = encode_event(FORK_MARKER)
+_SNAPSHOT_PREFIX = b'{"type":"MESSAGES_SNAPSHOT"'
 _PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":'
 """The beginning of a text delta without metadata and subagent, which every reader gets as it is stored."""
 
@@ -69,10 +77,13 @@ class Framer:
         start_events: Sequence[Event] = (),
         withdrawn: WithdrawnContent | None = None,
         exposure: ExposureRules | None = None,
+        thread: ThreadIdentity | None = None,
+        snapshots: bool = True,
     ) -> None:
         """`start_events` are rendered after the first event of a run, which is RUN_STARTED: clients refuse any other at the beginning.
 
-        `withdrawn` content is not rendered. `exposure` are the rules of the audience `safe`; None for the audience `open`.
+        `withdrawn` content is not rendered. `exposure` are the rules of the audience `safe`; None for the audience `open`. Without
+        `thread` there is no `ambient:thread`, without `snapshots` no MESSAGES_SNAPSHOT of a run but those that a fork begins with.
         """
         self._epoch = epoch
         self._profile = profile
@@ -82,30 +93,47 @@ class Framer:
         self._start_events = start_events
         self._withdrawn = withdrawn
         self._exposure = exposure
+        self._thread = thread
+        self._snapshots = snapshots
         self._calls = ReaderCalls()
         self._downgrader = Downgrader(profile)
         audience = "open" if exposure is None else f"safe {exposure.cache_key}"
-        self._cache_key = f"{profile.value} {wire_format} {event_lines} {audience}"
+        parts = f"{snapshots} {thread is not None}"
+        self._cache_key = f"{profile.value} {wire_format} {event_lines} {parts} {audience}"
 
     def view_seqs(self, batch: Batch) -> list[int]:
         """Return the seqs at which `render` needs the folded thread, in their order. Nothing if the batch is rendered already."""
-        if self.is_rendered(batch):
+        if self.is_rendered(batch) or self._is_withheld(batch):
             return []
-        seqs = snapshot_seqs(batch)
-        if self._exposure is None or batch.owner != RUNTIME or batch.text is not None:
+        if batch.owner != RUNTIME:
+            is_needed = self._thread is not None and changes_thread(batch)
+            return list(range(batch.first, batch.last + 1)) if is_needed else []
+        seqs = snapshot_seqs(batch) if self._snapshots else _marker_seqs(batch, _FORK_MARKER)
+        if self._exposure is None or batch.text is not None:
             return seqs
         return sorted({*seqs, *self._calls.view_seqs(batch, self._exposure)})
 
     def read_view(self, batch: Batch, seq: int, view: ThreadView) -> FrameContext:
         """Return what `render` needs of the folded thread as it is at this seq. The view may change afterwards."""
-        messages = view.transcript.messages() if batch.lines[seq - batch.first] == _SNAPSHOT_MARKER else []
+        if batch.owner != RUNTIME:
+            changed = thread_event(self._thread, view, batch.ts or None) if self._thread else None
+            return FrameContext(thread=changed)
+        line = batch.lines[seq - batch.first]
+        is_fork = line == _FORK_MARKER
+        is_snapshot = is_fork or (self._snapshots and line == _SNAPSHOT_MARKER)
+        messages = view.transcript.messages() if is_snapshot else []
+        context = FrameContext(messages=messages, feedback=view.feedback if is_snapshot else {}, ts=batch.ts)
+        if is_fork and view.fork is not None:
+            thread = thread_event(self._thread, view, batch.ts or None) if self._thread else None
+            added = frozenset(message.id for message in messages[view.fork.copied_count :])
+            context = replace(context, thread=thread, added_ids=added)
         if self._exposure is None:
-            return FrameContext(messages=messages)
-        return FrameContext.of_view(view, messages, call_ids_in(batch.lines) | message_call_ids(messages))
+            return context
+        return context.with_calls(view, call_ids_in(batch.lines) | message_call_ids(messages))
 
     def render(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         """Return the batch's frames. `contexts` has what `read_view` returned for every seq of `view_seqs(batch)`."""
-        if self._strict and not batch.run:
+        if self._is_withheld(batch):
             return b""
         withdrawn = self._withdrawn_from(batch)
         if withdrawn is not None:
@@ -135,14 +163,27 @@ class Framer:
         return not self._start_events and self._cache_key in batch.derived and not self._withdrawn_from(batch)
 
     def render_without_ids(self, events: Iterable[Event], view: ThreadView | None = None) -> bytes:
-        """Return frames made for this reader alone. They carry no `id`. `view` has the tool calls they refer to."""
-        find_call = find_call_in(view) if view else _find_nothing
-        shown = (event if self._withdrawn is None else self._withdrawn.strip_event(event) for event in events)
-        projected = (safe for event in shown if event is not None for safe in self._project(event, find_call))
-        lines = [encode_event(out) for event in projected for out in self._downgrader.feed(event)]
+        """Return frames made for this reader alone. They carry no `id`. `view` has the tool calls and feedback they refer to."""
+        lines = self._encode_for_reader(events, view)
         if self._wire_format == "ndjson":
             return encode_ndjson(lines)
         return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines])
+
+    def render_at(self, events: Iterable[Event], seq: int, view: ThreadView) -> bytes:
+        """Return frames made for this reader alone that stand for the thread up to `seq`, as in `view`: the last one carries its `id`."""
+        return self._encode_entry(self._encode_for_reader(events, view), seq)
+
+    def _encode_for_reader(self, events: Iterable[Event], view: ThreadView | None) -> list[bytes]:
+        find_call = find_call_in(view) if view else _find_nothing
+        feedback = view.feedback if view else {}
+        shown = (event if self._withdrawn is None else self._withdrawn.strip_event(event) for event in events)
+        projected = (safe for event in shown if event is not None for safe in self._project(event, find_call))
+        rated = (with_feedback(event, feedback) for event in projected)
+        return [_encode_bounded(out) for event in rated for out in self._downgrader.feed(event)]
+
+    def _is_withheld(self, batch: Batch) -> bool:
+        """Return True if this reader gets nothing of the batch: it accepts events of runs only."""
+        return self._strict and not batch.run
 
     def _withdrawn_from(self, batch: Batch) -> WithdrawnContent | None:
         """Return the content to leave out if some of it may be in this batch. Batches after it are live."""
@@ -180,11 +221,11 @@ class Framer:
 
     def _render_batch(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         if batch.owner != RUNTIME:
-            return self._render_fact(batch)
+            return self._render_fact(batch, contexts)
         if self._sends_stored_lines(batch):
             return self._render_stored(batch, contexts)
         calls = self._read_calls(batch, contexts)
-        own_frames = [at for at, line in enumerate(batch.lines) if self._changes(line) or is_private_line(line)]
+        own_frames = [at for at, line in enumerate(batch.lines) if self._changes(line) or self._is_left_out(line)]
         return self._render_lines(batch, contexts, own_frames, calls)
 
     def _sends_stored_lines(self, batch: Batch) -> bool:
@@ -199,6 +240,12 @@ class Framer:
         is_projected = self._exposure is not None and needs_projection(line, self._exposure)
         return is_projected or needs_downgrade(line, self._profile)
 
+    def _is_left_out(self, line: bytes) -> bool:
+        return is_private_line(line) or self._is_unwanted_snapshot(line)
+
+    def _is_unwanted_snapshot(self, line: bytes) -> bool:
+        return not self._snapshots and line.startswith(_SNAPSHOT_PREFIX) and line != _FORK_MARKER
+
     def _read_calls(
         self, batch: Batch, contexts: Mapping[int, FrameContext], withdrawn_ids: Collection[str] = ()
     ) -> FindCall:
@@ -209,12 +256,12 @@ class Framer:
 
     def _render_stored(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         """Return the stored lines in as few chunks as possible. Only snapshots and private entries are handled one by one."""
-        if not contexts:
+        if not contexts and (self._snapshots or not any(map(self._is_unwanted_snapshot, batch.lines))):
             frames = self._encode_lines(batch.lines, batch.first)
             if not may_contain_private(frames):
                 return frames
         own_frames = [
-            at for at, line in enumerate(batch.lines) if batch.first + at in contexts or is_private_line(line)
+            at for at, line in enumerate(batch.lines) if batch.first + at in contexts or self._is_left_out(line)
         ]
         return self._render_lines(batch, contexts, own_frames, _find_nothing)
 
@@ -237,11 +284,14 @@ class Framer:
         return encode_sse(lines, first, self._epoch, self._event_lines)
 
     def _render_entry(self, line: bytes, seq: int, contexts: Mapping[int, FrameContext], find_call: FindCall) -> bytes:
-        if is_private_line(line):
+        if self._is_left_out(line):
             return b""
-        if line == _SNAPSHOT_MARKER and seq in contexts:
-            snapshot = MessagesSnapshot(messages=contexts[seq].messages)
-            return self._encode_events(self._project(snapshot, contexts[seq].find_call), seq)
+        if line in {_SNAPSHOT_MARKER, _FORK_MARKER} and seq in contexts:
+            context = contexts[seq]
+            projected = [
+                event for snapshot in _snapshots_of(context) for event in self._project(snapshot, context.find_call)
+            ]
+            return self._encode_events([with_feedback(event, context.feedback) for event in projected], seq)
         if self._changes(line):
             return self._encode_events(self._project(decode_event(line), find_call), seq)
         return self._encode_lines([line], seq)
@@ -252,14 +302,20 @@ class Framer:
             return True
         return not any(depends_on_reader(line, self._profile) for line in batch.lines)
 
-    def _render_fact(self, batch: Batch) -> bytes:
-        return b"".join(
-            [self._encode_events(events, seq) for seq, events in enumerate(project_facts(batch), batch.first)]
-        )
+    def _render_fact(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
+        frames: list[bytes] = []
+        for seq, events in enumerate(project_facts(batch), batch.first):
+            changed = contexts[seq].thread if seq in contexts else None
+            frames.append(self._encode_events([*events, changed] if changed else events, seq))
+        return b"".join(frames)
 
     def _encode_events(self, events: Iterable[Event], seq: int) -> bytes:
-        """Encode the events of one entry. Only the last frame has the `id`: a reader cut off before it gets the whole entry again."""
-        lines = [_encode_bounded(out) for event in events for out in self._downgrader.feed(event)]
+        return self._encode_entry(
+            [_encode_bounded(out) for event in events for out in self._downgrader.feed(event)], seq
+        )
+
+    def _encode_entry(self, lines: Sequence[bytes], seq: int) -> bytes:
+        """Return the frames of one entry. Only the last one has the `id`: a reader cut off before it gets the whole entry again."""
         if not lines or self._wire_format == "ndjson":
             return encode_ndjson(lines)
         return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines[:-1]]) + self._encode_lines(
@@ -269,9 +325,31 @@ class Framer:
 
 def snapshot_seqs(batch: Batch) -> list[int]:
     """Return the seqs of the entries that mark a MESSAGES_SNAPSHOT to be folded."""
-    if _SNAPSHOT_MARKER not in batch.lines or batch.owner != RUNTIME:
+    if batch.owner != RUNTIME:
         return []
-    return [seq for seq, line in enumerate(batch.lines, batch.first) if line == _SNAPSHOT_MARKER]
+    return sorted([*_marker_seqs(batch, _SNAPSHOT_MARKER), *_marker_seqs(batch, _FORK_MARKER)])
+
+
+def is_fork_marker(line: bytes) -> bool:
+    """Return True if a stored line is the marker of the snapshots that a fork begins with."""
+    return line == _FORK_MARKER
+
+
+def _marker_seqs(batch: Batch, marker: bytes) -> list[int]:
+    if marker not in batch.lines:
+        return []
+    return [seq for seq, line in enumerate(batch.lines, batch.first) if line == marker]
+
+
+def _snapshots_of(context: FrameContext) -> list[Event]:
+    """Return the snapshot of a marker. That of a fork follows one of the copied messages (`FORK_MARKER`), and has `ambient:thread`."""
+    timestamp = context.ts or None
+    snapshot = MessagesSnapshot(messages=context.messages, timestamp=timestamp)
+    if not context.added_ids:
+        return [snapshot]
+    copied = [message for message in context.messages if message.id not in context.added_ids]
+    events: list[Event] = [MessagesSnapshot(messages=copied, timestamp=timestamp), snapshot]
+    return [*events, context.thread] if context.thread else events
 
 
 def _find_nothing(call_id: str) -> KnownCall:
@@ -281,7 +359,6 @@ def _find_nothing(call_id: str) -> KnownCall:
 def _encode_bounded(event: Event) -> bytes:
     line = encode_event(event)
     if isinstance(event, MessagesSnapshot) and len(line) > MAX_SNAPSHOT_BYTES:
-        return encode_event(
-            Custom(name="ambient:snapshot_skipped", value={"bytes": len(line), "limit": MAX_SNAPSHOT_BYTES})
-        )
+        value = {"bytes": len(line), "limit": MAX_SNAPSHOT_BYTES}
+        return encode_event(Custom(name="ambient:snapshot_skipped", value=value, timestamp=event.timestamp))
     return line

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.exposure import ExposureRules
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.projections.withdrawn import WithdrawnContent
-    from ambient_runner.protocol.events import Event, Message
+    from ambient_runner.protocol.events import Custom, Event, Message
 
 __all__ = [
     "UNKNOWN_CALL",
@@ -81,12 +81,19 @@ class FrameContext:
 
     messages: list[Message] = field(default_factory=list["Message"])
     calls: Mapping[str, KnownCall] = field(default_factory=dict[str, KnownCall])
+    feedback: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The feedback on these messages, by message id."""
+    thread: Custom | None = None
+    """The event `ambient:thread`, if the entry changes it: a fact outside of runs, or the beginning of a fork."""
+    added_ids: Collection[str] = ()
+    """Ids of the messages that the first run of a fork adds to the copied ones, if the entry is its FORK_MARKER."""
+    ts: int = 0
+    """Commit time of the entry in milliseconds since 1970; 0 if it is not known."""
 
-    @classmethod
-    def of_view(cls, view: ThreadView, messages: list[Message], call_ids: Iterable[str]) -> FrameContext:
-        """Return these messages, and these calls of the thread."""
+    def with_calls(self, view: ThreadView, call_ids: Iterable[str]) -> FrameContext:
+        """Return the context with these calls of the thread too."""
         find = find_call_in(view)
-        return cls(messages=messages, calls={call_id: find(call_id) for call_id in call_ids})
+        return replace(self, calls={call_id: find(call_id) for call_id in call_ids})
 
     def find_call(self, call_id: str) -> KnownCall:
         return self.calls.get(call_id, UNKNOWN_CALL)

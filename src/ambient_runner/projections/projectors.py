@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.records import RUNTIME
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLONES_OWNER",
+    "FEEDBACK",
     "FEEDBACK_OWNER",
     "FILES_OWNER",
     "REPOS_OWNER",
@@ -48,6 +50,8 @@ __all__ = [
 REPOS_OWNER, CLONES_OWNER, WORKFLOW_OWNER = "ambient.repos", "ambient.clones", "ambient.workflow"
 FILES_OWNER, SETUP_OWNER, FEEDBACK_OWNER = "ambient.files", "ambient.setup", "ambient.feedback"
 """Owners of platform facts. Clients receive them as `event_of_fact` returns them; the conversation does not depend on them."""
+FEEDBACK = "feedback"
+"""The kind of the facts of FEEDBACK_OWNER."""
 
 _RESERVED_PREFIX = "ambient"
 _OWNER_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*")
@@ -71,18 +75,22 @@ Projector = Callable[[StoredFact], "Iterable[Event]"]
 
 
 def project_facts(batch: Batch) -> list[list[Event]]:
-    """Return the events of each fact of a batch, as clients receive them; nothing for an owner without a projector."""
+    """Return the events of each fact of a batch, as clients receive them; nothing for an owner without a projector.
+
+    An event that has no timestamp of its own gets the commit time of the batch.
+    """
     project = _PROJECTORS.get(batch.owner)
     if project is None:
         return []
-    return [
-        list(
-            project(
-                StoredFact(owner=batch.owner, kind=batch.kind, value=msgspec.json.decode(line), seq=seq, ts=batch.ts)
-            )
-        )
+    facts = (
+        StoredFact(owner=batch.owner, kind=batch.kind, value=msgspec.json.decode(line), seq=seq, ts=batch.ts)
         for seq, line in enumerate(batch.lines, batch.first)
-    ]
+    )
+    return [[_stamp_event(event, batch.ts) for event in project(fact)] for fact in facts]
+
+
+def _stamp_event(event: Event, ts: int) -> Event:
+    return replace(event, timestamp=ts) if ts and event.timestamp is None else event
 
 
 def add_projector(owner: str, projector: Projector) -> None:

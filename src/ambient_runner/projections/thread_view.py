@@ -1,5 +1,5 @@
-"""A whole thread, folded from the ledger: messages, state, the last run, open interrupts, pending frontend tool calls and the adapter's
-memory.
+"""A whole thread, folded from the ledger: messages, state, the last run, open interrupts, pending frontend tool calls, annotations and the
+adapter's memory.
 
 Runs, admission and recovery use this view instead of reading events. The facts other than events that it folds are named
 here; those of unknown owners are ignored. Retention stores `to_checkpoint` in place of the entries it deletes.
@@ -15,10 +15,14 @@ from msgspec.structs import replace
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.adapter_memory import AdapterMemory, RunMemory
+from ambient_runner.projections.annotations import Annotations
 from ambient_runner.projections.delta_text import join_deltas_at
 from ambient_runner.projections.open_interrupts import OpenInterrupt, OpenInterrupts
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
+from ambient_runner.projections.thread_fork import ForkedFact, ThreadFork
+from ambient_runner.projections.thread_status import run_status
+from ambient_runner.projections.thread_title import title_of_messages
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.dropped_events import dropped_tool_names, is_dropped_event
 from ambient_runner.protocol.events import (
@@ -46,13 +50,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPROVALS_OWNER",
+    "FORKED",
     "INPUT",
     "INTERRUPTS_CANCELLED",
+    "LABELLED",
     "PATCHED",
     "REWOUND",
     "RUN_OWNER",
     "STATE_OWNER",
     "THREAD_OWNER",
+    "RunStatus",
     "RunSummary",
     "ThreadView",
 ]
@@ -62,6 +69,10 @@ RUN_OWNER, INPUT = "ambient.run", "input"
 before RUN_STARTED. `clientTools` are the tools that the client executes."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: every message after that one leaves the conversation; all of them if `to` is empty."""
+FORKED = "forked"
+"""Of the owner `ambient.thread`, the first entry of a thread that began as a copy of another: see `thread_fork.ForkedFact`."""
+LABELLED = "labelled"
+"""Of the owner `ambient.thread`: `{"title"?: text, "archived"?: bool}`, as someone chose them."""
 APPROVALS_OWNER, INTERRUPTS_CANCELLED = "ambient.approvals", "interrupts_cancelled"
 """`{"interruptIds": [interruptId]}`: these interrupts are no longer open. No run answers them."""
 STATE_OWNER, PATCHED = "ambient.state", "patched"
@@ -86,6 +97,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str = ""
     end: int = 0
     """The seq of its terminal event; 0 while it runs, and in checkpoints that do not have it."""
+    started: int = 0
+    """Time of the commit of its first event, in milliseconds since 1970; 0 in checkpoints that do not have it."""
+    ended: int = 0
+    """Time of the commit of its terminal event; 0 while it runs, and in checkpoints that do not have it."""
 
 
 class _InputFact(msgspec.Struct, rename="camel"):
@@ -124,6 +139,10 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     client_tools: list[str] = []
     client_call_ids: list[str] = []
     calls_of_run: list[str] = []
+    annotations: Annotations = msgspec.field(default_factory=Annotations)
+    created: int = 0
+    updated: int = 0
+    fork: ThreadFork | None = None
 
 
 class ThreadView:
@@ -134,16 +153,23 @@ class ThreadView:
         "_interrupts",
         "_is_end_unknown",
         "_memory",
+        "_seq_before_run",
         "_state_at_end",
+        "_ts",
+        "accepted_after",
+        "annotations",
         "buffered_results",
         "client_call_ids",
         "client_tools",
+        "created",
+        "fork",
         "hidden",
         "last_run",
         "pending_calls",
         "seq",
         "state",
         "transcript",
+        "updated",
     )
 
     def __init__(self, *, hidden: Collection[str] = ()) -> None:
@@ -160,6 +186,20 @@ class ThreadView:
         """Names of the tools that the client of the last run executes."""
         self.client_call_ids: set[str] = set()
         """Ids of the calls of such tools in all runs. One whose result the agent sends itself is not the client's."""
+        self.annotations = Annotations()
+        self.created = 0
+        """Commit time of the first entry, in milliseconds since 1970; 0 if it is not known."""
+        self.updated = 0
+        """Time of the last start or end of a run or fact outside of runs, in milliseconds since 1970; 0 if it is not known."""
+        self.fork: ThreadFork | None = None
+        """Where the thread was copied from, if it began as a copy."""
+        self.accepted_after: dict[str, int] = {}
+        """The seq of the entry before the run that accepted a user message, by message id. Those that a checkpoint covers are not in it:
+        their entries are gone."""
+        self._seq_before_run: int | None = None
+        """The seq of the entry before the input of the last run; None if a checkpoint covers it."""
+        self._ts = 0
+        """Commit time of the entries that are being folded; 0 if it is not known."""
         self._calls_of_run: set[str] = set()
         """Those of the last run."""
         self._state_at_end: Any = {}
@@ -182,9 +222,17 @@ class ThreadView:
         """The visible state at the last terminal event, which clients have."""
         return SharedState(self._state_at_end).visible_part(self.hidden)
 
+    @property
+    def feedback(self) -> dict[str, str]:
+        """The newest feedback on the messages that the thread has, by message id."""
+        found = self.annotations.feedback
+        return {name: value for name, value in found.items() if self.transcript.has_message(name)}
+
     def apply(self, batch: Batch) -> None:
         """Fold the new entries of this batch. Entries already folded are skipped."""
         new = batch.lines[max(0, self.seq + 1 - batch.first) :]
+        self._ts = batch.ts
+        self.created = self.created or batch.ts
         if batch.text is not None and len(new) == len(batch.lines) and not self._interrupts.has_answers:
             self.transcript.append_text(batch.text.message_id, batch.text.text)
         elif batch.owner == RUNTIME:
@@ -192,6 +240,8 @@ class ThreadView:
         else:
             for body in new:
                 self._apply_fact(batch.owner, batch.kind, body)
+            if new and not batch.run:
+                self.updated = batch.ts or self.updated
         self.seq = max(self.seq, batch.last)
         if self._is_end_unknown and batch.owner == RUNTIME:
             self._record_end(batch.last)
@@ -232,7 +282,7 @@ class ThreadView:
             case RunFinished():
                 self._apply_run_finished(run, event)
             case RunError():
-                self._end_run(run, event, "error")
+                self._end_run(run, event)
             case Custom() if is_private(event):
                 self._apply_private(run, event)
             case Custom() if is_dropped_event(event):
@@ -242,12 +292,17 @@ class ThreadView:
 
     def _apply_run_started(self, run: str, event: RunStarted) -> None:
         trace_id = str((event.metadata or {}).get("traceId", ""))
-        self.last_run = RunSummary(key=run, run_id=event.run_id, status="running", trace_id=trace_id)
+        self.last_run = RunSummary(key=run, run_id=event.run_id, status="running", trace_id=trace_id, started=self._ts)
+        self.updated = self._ts or self.updated
         self._memory.anchor = self.transcript.newest_id()
         self._calls_of_run = set()
-        for message in event.input.messages if event.input else ():
+        messages = event.input.messages if event.input else []
+        self.annotations.title = self.annotations.title or title_of_messages(messages)
+        for message in messages:
             match message:
                 case UserMessage():
+                    if self._seq_before_run is not None:
+                        self.accepted_after.setdefault(message.id, self._seq_before_run)
                     self.pending_calls.clear()
                 case ToolMessage():
                     if self.pending_calls.pop(message.tool_call_id, None) is not None:
@@ -260,21 +315,22 @@ class ThreadView:
     def _apply_run_finished(self, run: str, event: RunFinished) -> None:
         match event.outcome:
             case Cancelled():
-                self._end_run(run, event, "cancelled")
+                pass
             case Interrupted(interrupts=interrupts):
                 self._interrupts.replace_all(run, interrupts, self.transcript)
-                self._end_run(run, event, "interrupted")
             case Success() | None:
                 self._interrupts.drop_answered()
                 named = event.outcome.pending_tool_call_ids if event.outcome else None
                 self.pending_calls.update({call: self._tool_name(call) for call in named or ()})
-                self._end_run(run, event, "finished")
+        self._end_run(run, event)
 
-    def _end_run(self, run: str, event: Terminal, status: RunStatus) -> None:
+    def _end_run(self, run: str, event: Terminal) -> None:
         known = self.last_run
+        status = run_status(event)
         if known is None or known.key != run:
             known = RunSummary(key=run, run_id="", status=status)
-        self.last_run = replace(known, status=status, terminal=event)
+        self.last_run = replace(known, status=status, terminal=event, ended=self._ts)
+        self.updated = self._ts or self.updated
         self._is_end_unknown = True
         self._state_at_end = self.state.value
         self._interrupts.end_run()
@@ -290,6 +346,9 @@ class ThreadView:
     def _rewind_to(self, to: str) -> None:
         """Remove every message after this one, and the memories of the runs that produced them."""
         self.transcript.rewind(to)
+        if to:  # Without it, a client's own messages replace all of them, and some come back.
+            kept = self.accepted_after.items()
+            self.accepted_after = {name: seq for name, seq in kept if self.transcript.has_message(name)}
         self.pending_calls.clear()
         self.buffered_results = []
         self._memory.rewind(to, self.transcript)
@@ -308,16 +367,31 @@ class ThreadView:
         match owner, kind:
             case "ambient.run", "input":
                 fact = msgspec.json.decode(body, type=_InputFact)
+                self._seq_before_run = self.seq
                 self.client_tools = frozenset(fact.client_tools)
                 self._interrupts.start_run(fact.answers, fact.digest_key)
             case "ambient.thread", "rewound":
                 self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
+            case "ambient.thread", "forked":
+                self.begin_as_copy(msgspec.json.decode(body, type=ForkedFact))
+            case "ambient.thread", "labelled":
+                self.annotations.apply_labelled(body)
+            case "ambient.feedback", "feedback":
+                self.annotations.apply_feedback(body)
             case "ambient.approvals" | "ambient.thread", "interrupts_cancelled":
                 self._interrupts.cancel(msgspec.json.decode(body, type=_CancelledFact).interrupt_ids)
             case "ambient.state", "patched":
                 self._apply_client_patch(msgspec.json.decode(body, type=_PatchedFact).patch)
             case _:
                 pass
+
+    def begin_as_copy(self, fact: ForkedFact) -> None:
+        """Begin the thread with what was copied into it. No client has seen its state yet."""
+        self.fork = ThreadFork(origin=fact.origin, epoch=fact.epoch, copied_count=len(fact.messages))
+        self.transcript = Transcript(fact.messages)
+        self.state = SharedState.from_stored(fact.state)
+        self.client_call_ids = set(fact.client_call_ids)
+        self.annotations.title = title_of_messages(fact.messages)
 
     def _apply_client_patch(self, operations: Any) -> None:
         try:
@@ -330,7 +404,8 @@ class ThreadView:
     def copy(self) -> ThreadView:
         """Return an independent view. Messages and state values are shared: neither view changes them in place."""
         copied = ThreadView(hidden=self.hidden)
-        copied.seq = self.seq
+        copied.seq, copied.created, copied.updated = self.seq, self.created, self.updated
+        copied.annotations = self.annotations.copy()
         copied.transcript = self.transcript.copy()
         copied.state = self.state.copy()
         copied.last_run = self.last_run
@@ -339,6 +414,8 @@ class ThreadView:
         copied._state_at_end, copied._is_end_unknown = self._state_at_end, self._is_end_unknown
         copied.client_tools, copied.client_call_ids = self.client_tools, set(self.client_call_ids)
         copied._calls_of_run = set(self._calls_of_run)
+        copied.fork, copied.accepted_after = self.fork, dict(self.accepted_after)
+        copied._seq_before_run = self._seq_before_run
         return copied
 
     def to_checkpoint(self) -> bytes:
@@ -362,6 +439,10 @@ class ThreadView:
                 client_tools=sorted(self.client_tools),
                 client_call_ids=sorted(self.client_call_ids),
                 calls_of_run=sorted(self._calls_of_run),
+                annotations=self.annotations,
+                created=self.created,
+                updated=self.updated,
+                fork=self.fork,
             )
         )
 
@@ -385,4 +466,8 @@ class ThreadView:
         view._state_at_end = SharedState.from_stored(saved.seen).value
         view.client_tools, view.client_call_ids = frozenset(saved.client_tools), set(saved.client_call_ids)
         view._calls_of_run = set(saved.calls_of_run)
+        view.annotations, view.created, view.updated = saved.annotations, saved.created, saved.updated
+        view.fork = saved.fork
+        if not view.annotations.title:  # A checkpoint of an earlier version has none.
+            view.annotations.title = title_of_messages(saved.messages)
         return view

@@ -141,6 +141,9 @@ class Transcript:
         slot = self._by_id.get(message_id)
         return slot.join_deltas() if slot else None
 
+    def has_message(self, message_id: str) -> bool:
+        return message_id in self._by_id
+
     def find_call(self, tool_call_id: str) -> ToolCall | None:
         found = self._calls.get(tool_call_id)
         return found[1].join_deltas() if found else None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_VIEWS = 64
 """Views that are cached."""
+_TERMINAL_PREFIXES = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
 
@@ -68,18 +69,25 @@ class _LiveView:
     """The view of a thread with an active run, and lines that follow it. They are folded many at a time: one by one they cost more."""
 
     def __init__(self, view: ThreadView) -> None:
-        self._view = view
+        self.before_run = view
+        """The view when the run began. It does not change."""
+        self._view = view.copy()
         self._next = view.seq + 1
         self._run: str = ""
+        self._ts = 0
+        """Commit time of the first of the lines. The view needs that of a run's first and last batch only."""
         self._lines: list[bytes] = []
 
     def add_batch(self, batch: Batch) -> None:
         if batch.first != self._next:
             return
         fold_now = batch.owner != RUNTIME or batch.text is not None
-        if fold_now or batch.run != self._run or len(self._lines) >= _FOLD_LINES:
+        ends_run = not fold_now and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
+        if fold_now or ends_run or batch.run != self._run or len(self._lines) >= _FOLD_LINES:
             self._fold_lines(len(self._lines))
             self._run = batch.run
+        if not self._lines:
+            self._ts = batch.ts
         if fold_now:
             self._view.apply(batch)
         else:
@@ -96,7 +104,7 @@ class _LiveView:
             return
         lines, self._lines = self._lines[:count], self._lines[count:]
         first = self._view.seq + 1
-        self._view.apply(Batch(first=first, owner=RUNTIME, kind="", run=self._run, ts=0, lines=lines))
+        self._view.apply(Batch(first=first, owner=RUNTIME, kind="", run=self._run, ts=self._ts, lines=lines))
 
 
 class ViewCache:
@@ -109,6 +117,8 @@ class ViewCache:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._cached: OrderedDict[ThreadEpoch, ThreadView] = OrderedDict()
+        self._before_run: OrderedDict[ThreadEpoch, ThreadView] = OrderedDict()
+        """Views before the active runs of other processes, for clients that connect during such a run."""
         self._live: dict[ThreadEpoch, _LiveView] = {}
         self._locks: dict[ThreadEpoch, anyio.Lock] = {}
 
@@ -126,12 +136,30 @@ class ViewCache:
                 view = base.copy()
                 await advance_view(self._ledger, thread.key, view, until=seq, epoch=thread.epoch)
             if cached is None or view.seq >= cached.seq:
-                self._cache_view(thread, view)
+                _put_newest(self._cached, thread, view)
             return view
+
+    async def view_before_run(self, thread: ThreadEpoch, seq: int) -> ThreadView:
+        """Return the thread as of `seq`, the entry before the active run, of any process. Do not change it.
+
+        The newest view may be beyond that entry, so this one is kept beside it: the thread is not folded again for every client.
+        """
+        async with self._lock_thread(thread):
+            live = self._live.get(thread)
+            known = (self._before_run.get(thread), self._cached.get(thread), live.before_run if live else None)
+            base = max((view for view in known if view is not None and view.seq <= seq), key=_view_seq, default=None)
+            if base is None:
+                base = await load_view(self._ledger, thread.key, until=seq, epoch=thread.epoch)
+            elif base.seq < seq:
+                base = base.copy()
+                await advance_view(self._ledger, thread.key, base, until=seq, epoch=thread.epoch)
+            if live is None:
+                _put_newest(self._before_run, thread, base)
+            return base
 
     def track(self, thread: ThreadEpoch, view: ThreadView) -> None:
         """For the Runner: track the view of a thread whose run begins on it, until `untrack`."""
-        self._live[thread] = _LiveView(view.copy())
+        self._live[thread] = _LiveView(view)
 
     def extend(self, thread: ThreadEpoch, batch: Batch) -> None:
         """For `ReaderViews`: extend the tracked view by a batch. A batch that is already part of it, or leaves a gap, is ignored."""
@@ -154,8 +182,9 @@ class ViewCache:
         return cached is not None and cached.seq > seq
 
     def evict_thread(self, key: ThreadKey) -> None:
-        for thread in [thread for thread in self._cached if thread.key == key]:
-            del self._cached[thread]
+        for views in (self._cached, self._before_run):
+            for thread in [thread for thread in views if thread.key == key]:
+                del views[thread]
 
     @asynccontextmanager
     async def _lock_thread(self, thread: ThreadEpoch) -> AsyncGenerator[None, None]:
@@ -168,11 +197,13 @@ class ViewCache:
             if not lock.statistics().locked:
                 self._locks.pop(thread, None)
 
-    def _cache_view(self, thread: ThreadEpoch, view: ThreadView) -> None:
-        self._cached[thread] = view
-        self._cached.move_to_end(thread)
-        if len(self._cached) > _MAX_VIEWS:
-            self._cached.popitem(last=False)
+
+def _put_newest(views: OrderedDict[ThreadEpoch, ThreadView], thread: ThreadEpoch, view: ThreadView) -> None:
+    """Cache the view of a thread, and drop the one that was used longest ago if there are too many."""
+    views[thread] = view
+    views.move_to_end(thread)
+    if len(views) > _MAX_VIEWS:
+        views.popitem(last=False)
 
 
 class ReaderViews:

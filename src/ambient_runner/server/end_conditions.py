@@ -37,15 +37,19 @@ class EndCondition(Protocol):
 
 
 class UntilRunEnds:
-    """Ends with the run's terminal event: for the response to a POST."""
+    """Ends with the run's terminal event: for the response to a POST, and for readers of one run of a thread.
+
+    Those are not the run's own stream: when they leave, a newer message does not supersede the run.
+    """
 
     polls = False
 
-    def __init__(self, run: str) -> None:
-        self.run = run
+    def __init__(self, run: str, *, is_own_stream: bool = True) -> None:
+        self.run = run if is_own_stream else None
+        self._key = run
 
     def ends_with(self, batch: Batch) -> bool:
-        return batch.run == self.run and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
+        return batch.run == self._key and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
 
     async def is_reached(self, tail: Tail) -> bool:
         return False

@@ -32,7 +32,7 @@ async def with_threads(count: int) -> AsyncGenerator[httpx.AsyncClient, None]:
 async def pages(client: httpx.AsyncClient, limit: int) -> list[list[str]]:
     """The thread ids of one page after another, until there is no next one."""
     found: list[list[str]] = []
-    before: dict[str, int] = {}
+    before: dict[str, str] = {}
     while True:
         page = (await client.get("/thread/list", params={"limit": limit, **before})).json()
         found.append([thread["threadId"] for thread in page["threads"]])
@@ -57,10 +57,9 @@ async def test_a_limit_above_the_largest_page_gives_several_pages() -> None:
 
 
 @pytest.mark.parametrize("number", ["-1", "x", "1.5", "", "9" * 30])
-@pytest.mark.parametrize("name", ["limit", "before"])
-async def test_a_page_that_is_not_a_number_is_refused(name: str, number: str) -> None:
+async def test_a_limit_that_is_not_a_number_is_refused(number: str) -> None:
     async with demo() as client:
-        assert error_of(await client.get("/thread/list", params={name: number})) == (422, "invalid_input")
+        assert error_of(await client.get("/thread/list", params={"limit": number})) == (422, "invalid_input")
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,32 @@
-"""Routes for threads: stream and resume their events, list, read, patch and erase them."""
+"""Routes for threads: list, label, read, patch and erase them. Those that stream them are in `events.py`."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.errors import InvalidInput, InvalidPatch, PatchConflict, Refused, StaleCursor, UnknownThread
+from ambient_runner.errors import InvalidInput, InvalidPatch, PatchConflict, StaleCursor, UnknownThread
 from ambient_runner.ledger.records import Fact
-from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.annotations import snapshot_with_feedback
 from ambient_runner.projections.known_calls import find_call_in
 from ambient_runner.projections.safe import safe_snapshot
 from ambient_runner.projections.state import SharedState
-from ambient_runner.projections.thread_view import PATCHED, STATE_OWNER
+from ambient_runner.projections.thread_view import LABELLED, PATCHED, STATE_OWNER, THREAD_OWNER
 from ambient_runner.protocol import strict_json
-from ambient_runner.protocol.encode import negotiate_format, parse_cursor
 from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
-from ambient_runner.protocol.profiles import Profile
 from ambient_runner.runs.interrupt_answers import check_state_is_free
-from ambient_runner.runs.reattach import gap_events, reopen_events
-from ambient_runner.runs.view_cache import ThreadEpoch, load_view
-from ambient_runner.server import metrics
-from ambient_runner.server.end_conditions import NoEnd, UntilIdle
 from ambient_runner.server.error_responses import JsonResponse
-from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.request_parsing import client_profile, read_body
+from ambient_runner.server.request_parsing import read_body, read_object
 from ambient_runner.server.routes.base import YieldingRoute
+from ambient_runner.server.thread_request import MAX_TITLE_LENGTH, describe_thread, parse_labels, parse_list_request
 
 if TYPE_CHECKING:
-    from ambient_runner.ledger.records import ThreadInfo, ThreadKey
+    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.ledger.records import ThreadInfo, ThreadKey, ThreadLabels
     from ambient_runner.runs.run import Actor
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
@@ -38,19 +34,12 @@ if TYPE_CHECKING:
 
 _PATCH_TYPES = ("application/json", "application/json-patch+json")
 _MAX_PATCH_BYTES = 1 << 20
-_PAGE_SIZE = 100
-_MAX_PAGE_SIZE = 1000
 _MAX_ATTEMPTS = 10
 
 
 def thread_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
-    """Return the routes `/threads/{id}/events`, `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`, `/state_snapshot/{id}`,
-    `/state/{id}`."""
+    """Return the routes `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`, `/state_snapshot/{id}`, `/state/{id}`."""
     router = APIRouter(route_class=YieldingRoute)
-
-    @router.get("/threads/{id:path}/events")
-    async def stream_events(request: Request, id: str) -> Response:  # noqa: A002  the route's name
-        return await _stream_events(runtime, request, (await guard(request)).thread_key(id))
 
     @router.get("/thread/list")
     async def list_threads(request: Request) -> Response:
@@ -72,75 +61,16 @@ def thread_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     async def patch_state(request: Request, id: str) -> Response:  # noqa: A002
         return await _patch_response(runtime, request, (await guard(request)).thread_key(id))
 
+    @router.patch("/thread/{id:path}")
+    async def label(request: Request, id: str) -> Response:  # noqa: A002
+        return await _label_thread(runtime, request, (await guard(request)).thread_key(id))
+
     @router.delete("/thread/{id:path}")
     async def delete_thread(request: Request, id: str) -> Response:  # noqa: A002
         await runtime.erase_thread((await guard(request)).thread_key(id))
         return JsonResponse({"threadId": id, "deleted": True})
 
     return router
-
-
-async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
-    runner = await runtime.ensure_runner()
-    info = await runner.ledger.get_thread(key)
-    if info is None:
-        raise UnknownThread
-    form = negotiate_format(request.headers.get("accept"))
-    query = request.query_params
-    after = _resume_after(request, info)
-    framer = Framer(
-        info.epoch,
-        client_profile(request, declared=None, assumed=Profile.V1.value),
-        wire_format=form,
-        event_lines=query.get("event_lines") == "1",
-        strict=query.get("strict") == "1",
-        withdrawn=await runner.find_withdrawn_content(key) if after < info.last else None,
-        exposure=runtime.audiences.exposure_for(info.agent),
-    )
-    start, preface = await _start_position(runner, info, framer, after)
-    return EventStream(
-        runtime,
-        runner,
-        ThreadEpoch(key, info.epoch),
-        framer,
-        after=start,
-        preface=preface,
-        until=UntilIdle(runner.ledger, key) if _ends_when_idle(query.get("until")) else NoEnd(),
-    )
-
-
-def _ends_when_idle(until: str | None) -> bool:
-    if until not in {None, "idle"}:
-        raise InvalidInput("`until` can only be `idle`.")
-    return until == "idle"
-
-
-def _resume_after(request: Request, info: ThreadInfo) -> int:
-    """Return the seq of the last event the client has; 0 for none. Raises: InvalidCursor, StaleCursor."""
-    text = request.query_params.get("after", request.headers.get("last-event-id"))
-    if text is None:
-        return 0
-    try:
-        cursor = parse_cursor(text)
-        if cursor.epoch != info.epoch or cursor.seq > info.last:
-            raise StaleCursor
-    except Refused:
-        metrics.RESUMES.labels("refused").inc()
-        raise
-    return cursor.seq
-
-
-async def _start_position(runner: Runner, info: ThreadInfo, framer: Framer, after: int) -> tuple[int, bytes]:
-    """Return the seq to start after, and the frames to send before it."""
-    if after < info.first - 1:
-        view = await load_view(runner.ledger, info.key, until=info.first - 1)
-        metrics.RESUMES.labels("gap").inc()
-        events = gap_events(info, after, view, await hidden_keys(runner, info.key))
-        return info.first - 1, framer.render_without_ids(events, view)
-    if not after:
-        return 0, b""
-    metrics.RESUMES.labels("exact").inc()
-    return after, framer.render_without_ids(await reopen_events(runner.ledger, info.key, after))
 
 
 async def read_messages(runtime: ServerRuntime, key: ThreadKey) -> MessagesSnapshot:
@@ -150,35 +80,59 @@ async def read_messages(runtime: ServerRuntime, key: ThreadKey) -> MessagesSnaps
     view = await runner.view_thread(key)
     snapshot = MessagesSnapshot(messages=view.transcript.messages())
     exposure = runtime.audiences.exposure_for(info.agent) if info else None
-    return snapshot if exposure is None else safe_snapshot(snapshot, exposure, find_call_in(view))
+    shown = snapshot if exposure is None else safe_snapshot(snapshot, exposure, find_call_in(view))
+    return snapshot_with_feedback(shown, view.feedback)
 
 
 async def _list_threads(runtime: ServerRuntime, request: Request, actor: Actor) -> Response:
-    runner = await runtime.ensure_runner()
-    limit = min(max(_integer_param(request, "limit") or _PAGE_SIZE, 1), _MAX_PAGE_SIZE)
-    page = await runner.ledger.list_threads(
-        actor.tenant, actor.owner, limit=limit, before=_integer_param(request, "before")
+    query = parse_list_request(request.query_params)
+    ledger = (await runtime.ensure_runner()).ledger
+    if query.changed_after is not None:
+        changed = await ledger.list_changed_threads(
+            actor.tenant, actor.owner, after=query.changed_after, limit=query.limit
+        )
+        threads = [describe_thread(info) for info in changed.threads]
+        return JsonResponse({"threads": threads, "erased": changed.erased, "next": None, "cursor": changed.cursor})
+    # Read before the page: what changes in between is then reported again, and not lost.
+    cursor = None if query.before is not None else await _newest_cursor(ledger, actor)
+    page = await ledger.list_threads(
+        actor.tenant,
+        actor.owner,
+        limit=query.limit,
+        before=query.before,
+        agents=query.agents,
+        statuses=query.statuses,
+        archived=query.archived,
+        search=query.search,
     )
-    threads = [
-        {
-            "threadId": info.key.id,
-            "agent": info.agent,
-            "createdAt": info.created,
-            "updatedAt": info.updated,
-            "running": bool(info.active),
-        }
-        for info in page
-    ]
-    return JsonResponse({"threads": threads, "next": page[-1].updated if len(page) == limit else None})
+    following = page[-1].cursor if len(page) == query.limit else None
+    return JsonResponse({"threads": [describe_thread(info) for info in page], "next": following, "cursor": cursor})
 
 
-def _integer_param(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise InvalidInput(f"`{name}` must be a whole number.")
-    return int(text)
+async def _newest_cursor(ledger: Ledger, actor: Actor) -> str:
+    return (await ledger.list_changed_threads(actor.tenant, actor.owner, after=None)).cursor
+
+
+async def _label_thread(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
+    labels = parse_labels(await read_object(request))
+    return JsonResponse(describe_thread(await label_thread(await runtime.ensure_runner(), key, labels)))
+
+
+async def label_thread(runner: Runner, key: ThreadKey, labels: ThreadLabels) -> ThreadInfo:
+    """Write the labels that a client chose for a thread, without secrets; also during a run. Return the thread.
+
+    Raises: UnknownThread, LedgerError.
+    """
+    if labels.title is not None:
+        title = runner.secrets.redact_client_value(key, labels.title, "title")
+        labels = replace(labels, title=title[:MAX_TITLE_LENGTH])
+    chosen = {"title": labels.title, "archived": labels.archived}
+    body = msgspec.json.encode({name: value for name, value in chosen.items() if value is not None})
+    await runner.ledger.append_facts(key, [Fact(owner=THREAD_OWNER, kind=LABELLED, body=body)], labels=labels)
+    info = await runner.ledger.get_thread(key)
+    if info is None:
+        raise UnknownThread
+    return info
 
 
 async def _patch_response(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:

@@ -1,0 +1,202 @@
+"""Routes that stream a thread: from its beginning, from a cursor, from a snapshot, or one run of it; and the list of its runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from ambient_runner.errors import InvalidInput, Refused, RunGone, StaleCursor, UnknownRun, UnknownThread
+from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.thread_event import ThreadIdentity
+from ambient_runner.projections.thread_status import public_run_status
+from ambient_runner.protocol.encode import format_cursor, negotiate_format, parse_cursor
+from ambient_runner.protocol.profiles import Profile
+from ambient_runner.runs.reattach import gap_events, reopen_events
+from ambient_runner.runs.run_history import list_retained_runs
+from ambient_runner.runs.view_cache import ThreadEpoch, load_view
+from ambient_runner.server import metrics
+from ambient_runner.server.connect_start import find_connect_start
+from ambient_runner.server.end_conditions import NoEnd, UntilIdle, UntilRunEnds
+from ambient_runner.server.error_responses import JsonResponse
+from ambient_runner.server.event_stream import EventStream
+from ambient_runner.server.request_parsing import client_profile, wants_snapshots
+from ambient_runner.server.routes.base import YieldingRoute
+from ambient_runner.server.routes.threads import hidden_keys
+from ambient_runner.server.thread_request import parse_limit
+
+if TYPE_CHECKING:
+    from ambient_runner.ledger.records import RunInfo, ThreadInfo, ThreadKey
+    from ambient_runner.runs.run_history import RunDetails
+    from ambient_runner.runs.runner import Runner
+    from ambient_runner.server.end_conditions import EndCondition
+    from ambient_runner.server.guard import Guard
+    from ambient_runner.server.runtime import ServerRuntime
+
+_RUN_GONE = "This run is no longer retained, or only a part of it. `GET /threads/{id}/runs` lists those that are."
+
+
+def event_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
+    """Return the routes `/threads/{id}/events` and `/threads/{id}/runs`."""
+    router = APIRouter(route_class=YieldingRoute)
+
+    @router.get("/threads/{id:path}/events")
+    async def stream_events(request: Request, id: str) -> Response:  # noqa: A002  the route's name
+        return await _stream_events(runtime, request, (await guard(request)).thread_key(id))
+
+    @router.get("/threads/{id:path}/runs")
+    async def list_runs(request: Request, id: str) -> Response:  # noqa: A002
+        return await _list_runs(runtime, request, (await guard(request)).thread_key(id))
+
+    return router
+
+
+async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
+    _check_start(request)
+    runner = await runtime.ensure_runner()
+    info = await runner.ledger.get_thread(key)
+    if info is None:
+        raise UnknownThread
+    run = await _find_run(runner, info, request.query_params.get("run"))
+    until = _end_condition(runner, request, key, run)
+    cursor = _resume_after(request, info)
+    if run is not None and run.last and cursor is not None and cursor >= run.last:
+        return Response(status_code=204)  # An EventSource that has the whole run stops to reconnect.
+    if cursor is None and "from" in request.query_params:
+        after, framer, preface = await _connect(runtime, runner, request, info)
+    else:
+        after, framer, preface = await _resume(runtime, runner, request, info, run, cursor)
+    return EventStream(runtime, runner, ThreadEpoch(key, info.epoch), framer, after=after, preface=preface, until=until)
+
+
+def _check_start(request: Request) -> None:
+    """Check that the query names one start at most. Raises: InvalidInput."""
+    query = request.query_params
+    if query.get("from", "snapshot") != "snapshot":
+        raise InvalidInput("`from` can only be `snapshot`.")
+    if sum(name in query for name in ("from", "run", "after")) > 1:
+        raise InvalidInput("Name one of `from`, `run` and `after`: each is another start of the stream.")
+
+
+async def _find_run(runner: Runner, info: ThreadInfo, key: str | None) -> RunInfo | None:
+    """Return the run that the query names, or None. Raises: UnknownRun, RunGone."""
+    if key is None:
+        return None
+    run = await runner.ledger.get_run(info.key, key)
+    if run is None:
+        raise UnknownRun
+    if run.first < info.first:
+        raise RunGone(_RUN_GONE)
+    return run
+
+
+def _end_condition(runner: Runner, request: Request, key: ThreadKey, run: RunInfo | None) -> EndCondition:
+    until = request.query_params.get("until")
+    if until not in {None, "idle"}:
+        raise InvalidInput("`until` can only be `idle`.")
+    if run is not None:
+        return UntilRunEnds(run.key, is_own_stream=False)
+    return UntilIdle(runner.ledger, key) if until == "idle" else NoEnd()
+
+
+def _resume_after(request: Request, info: ThreadInfo) -> int | None:
+    """Return the seq of the last event the client has; None if it names none. Raises: InvalidCursor, StaleCursor.
+
+    A browser repeats the address when it reconnects, so Last-Event-ID takes precedence over `from` and continues a `run`.
+    """
+    text = request.query_params.get("after", request.headers.get("last-event-id"))
+    if text is None:
+        return None
+    try:
+        return _parse_seq(text, info)
+    except Refused:
+        metrics.RESUMES.labels("refused").inc()
+        raise
+
+
+def _parse_seq(text: str, info: ThreadInfo) -> int:
+    cursor = parse_cursor(text)
+    if cursor.epoch != info.epoch or cursor.seq > info.last:
+        raise StaleCursor
+    return cursor.seq
+
+
+async def _connect(
+    runtime: ServerRuntime, runner: Runner, request: Request, info: ThreadInfo
+) -> tuple[int, Framer, bytes]:
+    """Return the seq that the connect stands for, and its frames."""
+    start = await find_connect_start(runner, info)
+    framer = await _create_framer(runtime, runner, request, info, after=start.seq)
+    return start.seq, framer, start.render(framer, await hidden_keys(runner, info.key))
+
+
+async def _resume(
+    runtime: ServerRuntime,
+    runner: Runner,
+    request: Request,
+    info: ThreadInfo,
+    run: RunInfo | None,
+    cursor: int | None,
+) -> tuple[int, Framer, bytes]:
+    """Return the seq to start after, and the frames to send before it."""
+    begin = run.first - 1 if run else 0
+    after = max(cursor or 0, begin)
+    framer = await _create_framer(runtime, runner, request, info, after=after)
+    if after < info.first - 1:
+        view = await load_view(runner.ledger, info.key, until=info.first - 1)
+        metrics.RESUMES.labels("gap").inc()
+        events = gap_events(info, after, view, await hidden_keys(runner, info.key))
+        return info.first - 1, framer, framer.render_without_ids(events, view)
+    if after == begin:
+        return after, framer, b""
+    metrics.RESUMES.labels("exact").inc()
+    return after, framer, framer.render_without_ids(await reopen_events(runner.ledger, info.key, after))
+
+
+async def _create_framer(
+    runtime: ServerRuntime, runner: Runner, request: Request, info: ThreadInfo, *, after: int
+) -> Framer:
+    query = request.query_params
+    return Framer(
+        info.epoch,
+        client_profile(request, declared=None, assumed=Profile.V1.value),
+        wire_format=negotiate_format(request.headers.get("accept")),
+        event_lines=query.get("event_lines") == "1",
+        strict=query.get("strict") == "1",
+        withdrawn=await runner.find_withdrawn_content(info.key) if after < info.last else None,
+        exposure=runtime.audiences.exposure_for(info.agent),
+        thread=ThreadIdentity.of_info(info),
+        snapshots=wants_snapshots(request),
+    )
+
+
+async def _list_runs(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
+    runner = await runtime.ensure_runner()
+    info = await runner.ledger.get_thread(key)
+    if info is None:
+        raise UnknownThread
+    limit = parse_limit(request.query_params.get("limit"))
+    text = request.query_params.get("before")
+    before = None if text is None else _parse_seq(text, info)
+    runs = await list_retained_runs(runner.ledger, info, limit=limit, before=before)
+    next_page = format_cursor(info.epoch, runs[-1].info.first) if len(runs) == limit else None
+    return JsonResponse({"runs": [_run_members(run, info.epoch) for run in runs], "next": next_page})
+
+
+def _run_members(run: RunDetails, epoch: str) -> dict[str, Any]:
+    optional = {
+        "startedAt": run.started or None,
+        "endedAt": run.ended or None,
+        "usage": msgspec.to_builtins(run.usage) if run.usage else None,
+        "last": format_cursor(epoch, run.info.last) if run.info.last else None,
+    }
+    return {
+        "run": run.info.key,
+        "runId": run.info.run_id,
+        "status": public_run_status(run.status),
+        "traceId": run.trace_id,
+        "events": run.entry_count,
+        "first": format_cursor(epoch, run.info.first),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
