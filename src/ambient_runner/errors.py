@@ -2,10 +2,11 @@
 
 RunnerError                     code, status; the message defaults to the docstring
 ├── Refused            4xx      nothing was started
-│   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden / FileWithheld / AudienceNotOpen 403
-│   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
-│   ├── RepoConflict / ThreadBusy / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch / IdempotencyConflict 409
-│   ├── HeldElsewhere / ArgumentsChanged / ArgumentsWithheld / PatchConflict / StaleCursor 409
+│   ├── InvalidCursor / InvalidPatch / InvalidFeedback / InvalidMethod 400 · Unauthorized 401
+│   ├── Forbidden / FileWithheld / AudienceNotOpen 403
+│   ├── UnknownAgent / UnknownThread / UnknownRun / UnknownMessage / UnknownRepo / UnknownFile 404
+│   ├── RepoConflict / ThreadBusy / ThreadExists / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch 409
+│   ├── IdempotencyConflict / HeldElsewhere / ArgumentsChanged / ArgumentsWithheld / PatchConflict / StaleCursor 409
 │   ├── RunGone 410 · PayloadTooLarge 413 · UnsupportedMediaType 415 · InvalidInput 422 (CredentialsInUrl)
 │   └── AgentLoop 508           a gateway leads back to itself
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
@@ -78,6 +79,12 @@ class InvalidFeedback(Refused):
     code = "invalid_feedback"
 
 
+class InvalidMethod(Refused):
+    """This is not a request of CopilotKit's single route. Send `method`, `params` and `body`, as its client does."""
+
+    code = "invalid_method"
+
+
 class Unauthorized(Refused):
     """You are not signed in. Send the credentials this server expects."""
 
@@ -120,6 +127,20 @@ class UnknownThread(Refused):
     status = 404
 
 
+class UnknownRun(Refused):
+    """This thread has no such run. `GET /threads/{id}/runs` lists its runs."""
+
+    code = "unknown_run"
+    status = 404
+
+
+class UnknownMessage(Refused):
+    """This thread has no such message. `GET /message_snapshot/{id}` lists its messages."""
+
+    code = "unknown_message"
+    status = 404
+
+
 class UnknownRepo(Refused):
     """There is no repository of that name in this workspace. `GET /repos/status` lists them."""
 
@@ -145,6 +166,13 @@ class ThreadBusy(Refused):
     """This thread already has a run. Wait for it to end, watch it at `GET /threads/{id}/events`, or stop it with `POST /interrupt`."""
 
     code = "thread_busy"
+    status = 409
+
+
+class ThreadExists(Refused):
+    """There is a thread of that id already. A fork begins a new thread: choose another `threadId`."""
+
+    code = "thread_exists"
     status = 409
 
 

@@ -15,9 +15,9 @@ from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import RUNTIME, Fact
 from ambient_runner.projections.projectors import FEEDBACK_OWNER
-from ambient_runner.protocol.events import RunAgentInput, UserMessage
+from ambient_runner.protocol.events import Message, RunAgentInput, UserMessage
 from ambient_runner.runs.event_reader import follow_run
-from ambient_runner.runs.run import Actor, StartRequest
+from ambient_runner.runs.run import Actor, ForkPoint, StartRequest
 from ambient_runner.runs.runner import Runner
 from ambient_runner.services.feedback import FEEDBACK
 
@@ -192,6 +192,35 @@ def test_an_export_for_the_audience_safe_has_what_its_clients_see(ambient: Calla
     for kind in ("TOOL_CALL_ARGS", "TOOL_CALL_RESULT"):
         assert json.loads(content(entries, kind))["redacted"] is True
     assert [entry["seq"] for entry in entries] == sorted(entry["seq"] for entry in entries)
+
+
+async def fork_once(store: Path, thread: str, source: str) -> None:
+    """Fork a thread of two runs before its second message."""
+    settings = Settings(store=f"sqlite:///{store}")
+    async with (
+        open_ledger(settings.store) as ledger,
+        Runner(ledger, {"demo": AgentHost("demo", DemoBridge())}, settings) as runner,
+    ):
+        for id_, message, point in (
+            (source, "m2", None),
+            (thread, "n", ForkPoint(thread=source, before="m2")),
+        ):
+            messages: list[Message] = [UserMessage(id=message, content=f"say {message}")]
+            run_input = RunAgentInput(thread_id=id_, run_id="r", messages=messages)
+            request = StartRequest(agent="demo", actor=Actor(), input=run_input, fork=point)
+            async for _ in follow_run(ledger, await runner.start(request)):
+                pass
+
+
+@pytest.mark.parametrize(("audience", "kind"), [("open", "forked"), ("safe", "MESSAGES_SNAPSHOT")])
+def test_an_export_of_a_fork_has_the_messages_that_were_copied(
+    ambient: Callable[..., Any], tmp_path: Path, audience: str, kind: str
+) -> None:
+    anyio.run(run_once, tmp_path / STORE, Actor(), "t1")
+    anyio.run(fork_once, tmp_path / STORE, "t2", "t1")
+    lines = ambient("threads", "export", "t2", "--audience", audience)[1].splitlines()
+    first = next(entry for entry in map(json.loads, lines) if entry["kind"] == kind)
+    assert [message["content"] for message in first["body"]["messages"]] == ["say hello", "hello"]
 
 
 @pytest.mark.parametrize("audience", ["open", "safe"])

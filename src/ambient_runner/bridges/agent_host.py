@@ -184,7 +184,8 @@ class AgentHost:
             await self._close_adapter(slot)
             cached = None
         if cached is None:
-            adapter = self.create_adapter(dataclasses.replace(context, is_continuation=run.is_continuation))
+            has_history = run.is_continuation or run.is_fork
+            adapter = self.create_adapter(dataclasses.replace(context, is_continuation=has_history))
             cached = self._adapters[slot] = _CachedAdapter(
                 adapter=adapter, config_digest=digest, last_used=time.monotonic()
             )

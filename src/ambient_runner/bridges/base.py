@@ -152,6 +152,15 @@ class DescribesIsolation(Protocol):
         ...
 
 
+@runtime_checkable
+class SuggestsMessages(Protocol):
+    """A bridge that suggests what the user could say next, to pages of CopilotKit. It must not run the agent."""
+
+    async def suggest(self, messages: Sequence[Any], state: Any) -> Sequence[Any]:
+        """Return suggestions for a conversation: texts, or mappings with `title` and `message`. `messages` are those of `ag_ui.core`."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformRequest:
     """A request to a platform route of this server, such as `POST /repos/add`, for the server that runs the agent.

@@ -25,7 +25,7 @@ from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import Event, Interrupt, TextMessageContent, TextMessageEnd, TextMessageStart
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from ag_ui.core import ResumeEntry, RunAgentInput
 
@@ -35,6 +35,7 @@ __all__ = ["DemoBridge"]
 
 NewId = Callable[[str], str]
 MAX_COUNT = 1_000_000
+SUGGESTIONS = ("weather Lisbon", "think", "approve the deploy", "state", "help")
 CLIENT_TOOL = "change_background"
 _COUNT = re.compile(r"(\d{1,7})(?:\s+every\s+(\d{1,6})\s*ms)?", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"\s*(\S*)\s?(.*)", re.DOTALL)
@@ -93,6 +94,11 @@ class DemoBridge(PlatformBridge):
 
     async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
         return [_WEATHER_TOOL]
+
+    async def suggest(self, messages: Sequence[Any], state: Any) -> list[str]:
+        """Return commands that need no tool of the client, without those of earlier messages."""
+        used = {_message_text(message.content).strip() for message in messages if message.role == "user"}
+        return [command for command in SUGGESTIONS if command not in used]
 
 
 class DemoAdapter:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.cli.text_format import escape_json_source
 from ambient_runner.ledger.records import RUNTIME, Batch
-from ambient_runner.projections.frames import Framer, snapshot_seqs
+from ambient_runner.projections.frames import Framer, is_fork_marker, snapshot_seqs
 from ambient_runner.projections.private_entries import is_private_line
 from ambient_runner.projections.projectors import project_facts
+from ambient_runner.projections.thread_view import FORKED, THREAD_OWNER
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import type_of_line
 from ambient_runner.runs.view_cache import load_view
@@ -26,11 +27,12 @@ __all__ = ["entry_kind", "open_entry_lines", "public_entries", "safe_entry_lines
 
 
 async def open_entry_lines(ledger: Ledger, info: ThreadInfo) -> AsyncGenerator[tuple[int, str], None]:
-    """Yield one JSON object per entry that clients may receive, as it is stored, with its seq."""
+    """Yield one JSON object per entry that clients may receive, as it is stored, with its seq; also the copy that a fork begins with."""
     position = 0
     while batches := await ledger.read_batches(info.key, position):
         for batch in batches:
-            for seq, line in public_entries(batch):
+            is_copy = (batch.owner, batch.kind) == (THREAD_OWNER, FORKED)
+            for seq, line in enumerate(batch.lines, batch.first) if is_copy else public_entries(batch):
                 yield seq, _format_entry(batch, seq, line)
         position = batches[-1].last
 
@@ -38,7 +40,10 @@ async def open_entry_lines(ledger: Ledger, info: ThreadInfo) -> AsyncGenerator[t
 async def safe_entry_lines(
     ledger: Ledger, info: ThreadInfo, rules: ExposureRules
 ) -> AsyncGenerator[tuple[int, str], None]:
-    """Yield one JSON object per event that clients of the audience `safe` receive, with its seq. Snapshots stay folded."""
+    """Yield one JSON object per event that clients of the audience `safe` receive, with its seq.
+
+    Snapshots stay folded, except those that a fork begins with: no other event has their messages.
+    """
     withdrawn = WithdrawnContent.of_view(await load_view(ledger, info.key))
     framer = Framer(info.epoch, wire_format="ndjson", exposure=rules, withdrawn=withdrawn)
     view = await load_view(ledger, info.key, until=info.first - 1)
@@ -58,7 +63,7 @@ def _split_entries(batch: Batch) -> Iterator[Batch]:
 
 def _render_entry(framer: Framer, view: ThreadView, entry: Batch) -> bytes:
     view.apply(entry)
-    if snapshot_seqs(entry):
+    if snapshot_seqs(entry) and not is_fork_marker(entry.lines[0]):
         return entry.lines[0]
     return framer.render(entry, {seq: framer.read_view(entry, seq, view) for seq in framer.view_seqs(entry)})
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Timeouts
     from ambient_runner.ledger.base import Writer
+    from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Terminal
     from ambient_runner.runs.pipeline import Pipeline
     from ambient_runner.runs.run import Agent, Run
@@ -44,6 +45,9 @@ class ActiveRun:
     reported_terminal: Terminal | None = None
     """The terminal event the handler has yielded."""
     on_end: Callable[[], Awaitable[None]] | None = None
+    load_view: Callable[[int], Awaitable[ThreadView]] | None = None
+    """Returns the thread as of a seq. None if nothing was open on the thread when the run began: then the terminal event alone decides
+    what is open when it ends."""
 
     def cancel(self, cause: Cause) -> None:
         """End the agent now. The first cause wins, but for a failure of redaction: clients must hear that the output is not complete."""

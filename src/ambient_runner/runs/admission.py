@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ambient_runner.errors import AgentLoop, AgentMismatch, IdempotencyConflict, RunGone, ThreadBusy
+from ambient_runner.errors import (
+    AgentLoop,
+    AgentMismatch,
+    IdempotencyConflict,
+    RunGone,
+    ThreadBusy,
+    ThreadExists,
+)
 from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.protocol.events import RunStarted, decode_event
@@ -45,12 +52,16 @@ class Admission:
     async def admit(self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy) -> Writer | Started:
         """Return the lease for `run`, or the run to read instead.
 
-        Raises: ThreadBusy, AgentLoop, IdempotencyConflict, RunGone, LedgerError.
+        Raises: ThreadBusy, ThreadExists, AgentLoop, IdempotencyConflict, RunGone, LedgerError.
         """
         while True:
+            # Read before the key: the thread may be that of another request with the same key, whose run is then found.
+            is_taken = request.fork is not None and await self._ledger.get_thread(key) is not None
             replayed = await self._replayed_run(request.claim)
             if replayed is not None:
                 return replayed
+            if is_taken:
+                raise ThreadExists
             try:
                 return await self._ledger.acquire_lease(key, run, claim=request.claim)
             except LeaseHeld as held:
@@ -109,12 +120,15 @@ class Admission:
         """Return True if the run was started with the newest message of this request."""
         if request.input.resume or not request.input.messages:
             return False
-        newest = request.input.messages[-1].id
-        for batch in await self._ledger.read_batches(info.thread, info.first - 1, limit=1 << 16):
-            if batch.owner == RUNTIME and batch.run == info.key:
-                started = decode_event(batch.lines[0])
-                accepted = started.input.messages if isinstance(started, RunStarted) and started.input else []
-                return any(message.id == newest for message in accepted)
+        newest, position = request.input.messages[-1].id, info.first - 1
+        # The facts before RUN_STARTED may be longer than one read: the input, and the copy that a fork begins with.
+        while batches := await self._ledger.read_batches(info.thread, position, limit=1 << 16):
+            for batch in batches:
+                if batch.owner == RUNTIME and batch.run == info.key:
+                    started = decode_event(batch.lines[0])
+                    accepted = started.input.messages if isinstance(started, RunStarted) and started.input else []
+                    return any(message.id == newest for message in accepted)
+            position = batches[-1].last
         return False
 
     async def _when_busy(

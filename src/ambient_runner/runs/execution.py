@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ambient_runner.errors import BridgeError, ConfigError, LeaseLost, LedgerError, RunnerError
+from ambient_runner.errors import BridgeError, ConfigError, LeaseLost, LedgerError, RunnerError, UnknownThread
 from ambient_runner.projections.redaction import Redactor
+from ambient_runner.projections.thread_status import thread_status
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import EVENT_TYPES, RunError, RunFinished, Terminal, outcome_name
 from ambient_runner.runs.active import ActiveRun, Deadlines
 from ambient_runner.runs.approvals import show_digests
@@ -243,12 +245,24 @@ async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:
     _notify_observers(active, terminal)
     with anyio.move_on_after(FINALIZE_TIMEOUT, shield=True):
         try:
+            view = await _view_before_end(active)
             active.pipeline.end_run(terminal)
-            await active.writer.finish_run()
-        except LedgerError:
+            view.apply_event(active.run.key, active.pipeline.terminal_event or terminal)
+            await active.writer.finish_run(thread_status(view))
+        except (LedgerError, UnknownThread):
             logger.exception(
                 "The terminal event of %s cannot be written; recovery will close the run", describe_run(active.run)
             )
+
+
+async def _view_before_end(active: ActiveRun) -> ThreadView:
+    """Return a view from which the status of the thread after the terminal event follows. Most runs need no read for it.
+
+    Raises: LedgerError; UnknownThread if the thread was erased.
+    """
+    if active.load_view is None:
+        return ThreadView()
+    return (await active.load_view(await active.writer.flush())).copy()
 
 
 async def _watch_for_stop(active: ActiveRun) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from ambient_runner.errors import InvalidInput
+from ambient_runner.projections.annotations import without_server_metadata
 from ambient_runner.protocol.events import DataSource, FileSource, TextPart, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
@@ -127,13 +128,14 @@ def lower_messages(
 ) -> tuple[list[Message], list[LeftOut]]:
     """Return the messages with what a client may set of its user messages: id, content and bounded metadata without our names.
 
+    The others lose only what snapshots add to them, such as their feedback, which a client sends back with its history.
     `stored` are the thread's user messages by id. They keep our names in their metadata when a client sends them again.
     """
     lowered: list[Message] = []
     left_out: list[LeftOut] = []
     for message in messages:
         if not isinstance(message, UserMessage):
-            lowered.append(message)
+            lowered.append(without_server_metadata(message))
             continue
         known = stored.get(message.id)
         lowered.append(_lower_user_message(message, (known.metadata if known else None) or {}))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.errors import RUN_ENDINGS, ThreadBusy
 from ambient_runner.ledger.records import Checkpoint
+from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.event_reader import read_run_events
@@ -37,9 +38,11 @@ async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
         async with aclosing(read_run_events(ledger, info)) as events:
             async for event in events:
                 repairer.feed(event)
+        view = await load_view(ledger, info.thread, until=writer.last, epoch=writer.epoch)
         for event in (*repairer.close(), SNAPSHOT_MARKER, _ABANDONED):
             writer.append(encode_storable(event))
-        await writer.finish_run()
+            view.apply_event(info.key, event)
+        await writer.finish_run(thread_status(view))
     return True
 
 

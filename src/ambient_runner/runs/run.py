@@ -68,6 +68,14 @@ class QueueLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ForkPoint:
+    """The thread of the same owner that a new one copies, and the user message before which the copy ends."""
+
+    thread: str
+    before: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartRequest:
     """A request for a run, as a route passes it to the Runner."""
 
@@ -75,6 +83,8 @@ class StartRequest:
     actor: Actor
     input: RunAgentInput
     claim: IdempotencyClaim | None = None
+    fork: ForkPoint | None = None
+    """The conversation that the thread, which must be new, begins with; None for an ordinary run."""
     prompt: str = ""
     """User message of the thread's first run if the input has none; it takes precedence over the agent's `default_prompt`."""
     on_busy: OnBusy | None = None
@@ -150,12 +160,16 @@ class Run:
     """Client tool calls that still have no result. If there are any, this run only stores its messages: the agent does not run."""
     is_continuation: bool = False
     """True if the thread had runs before this one."""
+    is_fork: bool = False
+    """True if the thread began as a copy of another: its first messages are not of runs of its own."""
     has_input_state: bool = False
     """True if the request had a state, also an empty one. `input.state` is that of the thread."""
     is_state_sent: bool = False
     """True if clients receive a snapshot of the initial state before the agent's first event."""
     memory: Any = field(default=None, repr=False)
     """The value the adapter last stored in this thread (`bridges.base.remember`); None if there is none."""
+    source_memory: Any = field(default=None, repr=False)
+    """In the first run of a fork: what the adapter of the copied thread had stored there. Of use for what it says of copied messages."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """The request headers listed in the setting `pass_headers`, under lower-case names. They are not stored."""
     via: tuple[str, ...] = ()

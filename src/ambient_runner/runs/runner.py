@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,12 +24,14 @@ from ambient_runner.errors import (
     RunnerError,
     StaleCursor,
     ThreadBusy,
+    ThreadExists,
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.records import Fact
+from ambient_runner.ledger.records import Batch, Fact, ThreadLabels
 from ambient_runner.projections.projectors import check_product_owner
 from ambient_runner.projections.redaction import Redactor, Secrets
+from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.projections.thread_view import APPROVALS_OWNER, INTERRUPTS_CANCELLED, ThreadView
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import outcome_name
@@ -38,6 +41,7 @@ from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
+from ambient_runner.runs.fork import load_fork
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering_log import LeftOutReporter
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned
@@ -66,8 +70,9 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, Writer
-    from ambient_runner.ledger.records import RunInfo, ThreadKey
+    from ambient_runner.ledger.records import RunInfo, ThreadKey, ThreadStatus
     from ambient_runner.runs.containment import UncancellableTasks
+    from ambient_runner.runs.fork import Fork
     from ambient_runner.runs.run import Run
     from ambient_runner.runs.start import RunStart
 
@@ -304,7 +309,8 @@ class Runner:
             raise NoActiveRun
         body = msgspec.json.encode({"interruptIds": list(view.open_interrupts)})
         fact = Fact(owner=APPROVALS_OWNER, kind=INTERRUPTS_CANCELLED, body=body)
-        await self.ledger.append_facts(key, [fact], expect=view.seq)
+        labels = ThreadLabels(status=_status_after(view, fact))
+        await self.ledger.append_facts(key, [fact], expect=view.seq, labels=labels)
         for agent in self.agents.values():
             await agent.cancel_interrupts(key)
         return view.last_run.key
@@ -331,7 +337,8 @@ class Runner:
                 raise Draining
             view = await self._view_at_lease(writer)
             if view.last_run is None or view.last_run.status != "running":
-                active, after = await self._activate_run(request, agent, writer, view, secrets)
+                fork = await self._load_fork(request, writer) if request.fork else None
+                active, after = await self._activate_run(request, agent, writer, view, secrets, fork)
                 self._active[active.run.key] = self._by_thread[active.run.thread] = active
                 self.views.track(ThreadEpoch(writer.thread, writer.epoch), view)
                 metrics.RUNS_ACTIVE.inc()
@@ -343,28 +350,46 @@ class Runner:
             await self._recover_run(abandoned)
         return None
 
+    async def _load_fork(self, request: StartRequest, writer: Writer) -> Fork:
+        """Return the copy that the thread begins with. Raises: ThreadExists if it is not new; and as `load_fork`."""
+        if writer.last:
+            raise ThreadExists
+        return await load_fork(self.ledger, self.views, self.agents, request)
+
     async def _activate_run(
-        self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView, secrets: Secrets
+        self,
+        request: StartRequest,
+        agent: Agent,
+        writer: Writer,
+        view: ThreadView,
+        secrets: Secrets,
+        fork: Fork | None,
     ) -> tuple[ActiveRun, int]:
         """Accept the request and write the run's first entries. Return the run, and the seq before them."""
+        if fork is not None:
+            request, view = fork.request, fork.view
         accepted = accept_run(
             request,
             writer,
             view,
             agent,
-            self.settings.history_mode,
+            "server" if fork else self.settings.history_mode,
             secrets,
             adopt_history=self.settings.adopt_history,
         )
+        if fork is not None:
+            accepted = replace(accepted, run=replace(accepted.run, source_memory=fork.memory))
         run = accepted.run
         await self._pending_grants.wait_for_grant(run, writer)
         if self.is_draining:
             raise Draining
         self.secrets.check_ids(run.thread, request.input, secrets)
-        start = prepare_first_entries(accepted, view, self._announce)
+        start = prepare_first_entries(accepted, view, self._announce, forked=fork.fact if fork else None)
         if start.redactor.counts:
             self.secrets.report_server_secret(run.thread, request.input, "input")
-        first = await writer.begin_run(start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim)
+        first = await writer.begin_run(
+            start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim, title=start.title
+        )
         self._left_out.report(request.agent, accepted.left_out, Redactor(run.secrets).redact_text)
         if start.removed_count:
             logger.info(
@@ -374,7 +399,10 @@ class Runner:
                 start.removed_count,
                 extra=log_context(writer.run, writer.thread.id, request.agent),
             )
-        return self._create_active_run(request, agent, writer, run, start), first - 1
+        active = self._create_active_run(request, agent, writer, run, start)
+        if view.open_interrupts or view.pending_calls:
+            active.load_view = partial(self.views.view_at, ThreadEpoch(writer.thread, writer.epoch))
+        return active, first - 1
 
     def _create_active_run(
         self, request: StartRequest, agent: Agent, writer: Writer, run: Run, start: RunStart
@@ -471,3 +499,10 @@ class Runner:
             metrics.REPAIRS.labels(rule).inc(times)
         for kind, times in active.pipeline.redaction_counts.items():
             metrics.REDACTIONS.labels(kind).inc(times)
+
+
+def _status_after(view: ThreadView, fact: Fact) -> ThreadStatus:
+    """Return the thread's status once this fact follows."""
+    after = view.copy()
+    after.apply(Batch(first=view.seq + 1, owner=fact.owner, kind=fact.kind, run="", ts=0, lines=[fact.body]))
+    return thread_status(after)

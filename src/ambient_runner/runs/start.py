@@ -11,10 +11,13 @@ import msgspec
 from ambient_runner.errors import PayloadTooLarge
 from ambient_runner.ledger.records import RUNTIME, Fact
 from ambient_runner.projections.redaction import Redactor
-from ambient_runner.projections.thread_view import INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
+from ambient_runner.projections.thread_fork import FORK_MARKER
+from ambient_runner.projections.thread_title import title_of_messages
+from ambient_runner.projections.thread_view import FORKED, INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
 from ambient_runner.protocol.events import (
     MessagesSnapshot,
     RunAgentInput,
+    RunStarted,
     StateSnapshot,
     ToolMessage,
     UserMessage,
@@ -35,8 +38,9 @@ if TYPE_CHECKING:
     from ambient_runner.config import History
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Secrets
+    from ambient_runner.projections.thread_fork import ForkedFact
     from ambient_runner.projections.thread_view import ThreadView
-    from ambient_runner.protocol.events import Event, RunStarted
+    from ambient_runner.protocol.events import Event
     from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Agent, Announce, StartRequest
 
@@ -59,6 +63,8 @@ class RunStart:
     facts: list[Fact]
     repairer: Repairer
     redactor: Redactor
+    title: str
+    """The thread's title if nobody chooses another one; empty if no user wrote a text yet."""
     removed_count: int = 0
     """Number of messages this run removes from the thread by rewinding."""
 
@@ -96,14 +102,20 @@ def accept_run(
     return AcceptedRun(run=run, request=request, accepted_input=accepted, left_out=(*left_out, *left_out_props))
 
 
-def prepare_first_entries(start: AcceptedRun, view: ThreadView, announce: Announce = lambda run: ()) -> RunStart:
-    """Return the run's first entries, without the secrets that are known by now. Raises: PayloadTooLarge, RedactionFailed."""
+def prepare_first_entries(
+    start: AcceptedRun, view: ThreadView, announce: Announce = lambda run: (), *, forked: ForkedFact | None = None
+) -> RunStart:
+    """Return the run's first entries, without the secrets that are known by now. `forked` is the copy that the thread begins with.
+
+    Raises: PayloadTooLarge, RedactionFailed.
+    """
     run, accepted = start.run, start.accepted_input
     redactor = Redactor(run.secrets)
     known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
-    first: list[Event] = [_started_event(run, accepted), *announce(run), *edit_events(run)]
+    copied: list[Event] = [FORK_MARKER] if forked else []
+    first: list[Event] = [_started_event(run, accepted), *copied, *announce(run), *edit_events(run)]
     if accepted.is_replacement and accepted.conversation:
         first.append(MessagesSnapshot(messages=list(accepted.conversation)))
     if run.is_state_sent:
@@ -112,15 +124,23 @@ def prepare_first_entries(start: AcceptedRun, view: ThreadView, announce: Announ
     for event in legal:
         _encode_whole(event)  # Before the search, which takes long for an input that is refused anyway.
     with RedactionGuard():
-        facts = _initial_facts(start.request, run, accepted, redactor)
-        lines = [_encode_whole(clean) for event in legal for clean in redactor.feed(event)]
+        facts = _initial_facts(start.request, run, accepted, redactor, forked)
+        clean = [redacted for event in legal for redacted in redactor.feed(event)]
+        lines = [_encode_whole(event) for event in clean]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
     return RunStart(
         facts=[*facts, *events],
         repairer=repairer,
         redactor=redactor,
+        title=view.annotations.title or _first_title(clean),
         removed_count=accepted.removed_count,
     )
+
+
+def _first_title(events: list[Event]) -> str:
+    """Return the title of a thread whose first run begins with these events: the same as the ThreadView folds from them."""
+    started = next((event for event in events if isinstance(event, RunStarted)), None)
+    return title_of_messages(started.input.messages) if started and started.input else ""
 
 
 def _stored_user_messages(view: ThreadView) -> dict[str, UserMessage]:
@@ -176,6 +196,7 @@ def _build_run(
         buffered_result_ids=accepted.buffered_result_ids,
         pending_call_ids=accepted.pending_call_ids,
         is_continuation=view.last_run is not None,
+        is_fork=view.fork is not None,
         memory=_adapter_memory(view, accepted),
         headers=request.headers,
         attributes=dict(request.attributes),
@@ -218,8 +239,10 @@ def _adapter_memory(view: ThreadView, accepted: AcceptedInput) -> Any:
     return (view.rewound_to(accepted.rewind_to) if rewinds else view).memory
 
 
-def _initial_facts(request: StartRequest, run: Run, accepted: AcceptedInput, redactor: Redactor) -> list[Fact]:
-    """Return the full input, which is never sent, and the rewind if there is one."""
+def _initial_facts(
+    request: StartRequest, run: Run, accepted: AcceptedInput, redactor: Redactor, forked: ForkedFact | None
+) -> list[Fact]:
+    """Return the copy that the thread begins with, the full input, which is never sent, and the rewind; the first and last if there are."""
     body = {
         "input": msgspec.to_builtins(request.input),
         "answers": [entry.interrupt_id for entry in accepted.answers],
@@ -228,6 +251,9 @@ def _initial_facts(request: StartRequest, run: Run, accepted: AcceptedInput, red
     }
     stored = {**redactor.redact_value(body), "digestKey": run.digest_key}
     facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(stored))]
+    if forked is not None:
+        copy = msgspec.json.encode(redactor.redact_value(msgspec.to_builtins(forked)))
+        facts.insert(0, Fact(owner=THREAD_OWNER, kind=FORKED, body=copy))
     if accepted.rewind_to or accepted.is_replacement:
         rewind = msgspec.json.encode({"to": accepted.rewind_to})
         facts.append(Fact(owner=THREAD_OWNER, kind=REWOUND, body=rewind))

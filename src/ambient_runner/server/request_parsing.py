@@ -9,6 +9,7 @@ from ambient_runner.errors import InvalidInput, PayloadTooLarge, UnsupportedMedi
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.lenient import check_id
 from ambient_runner.protocol.profiles import is_version, profile_for_version
+from ambient_runner.runs.run import ForkPoint
 from ambient_runner.services.credentials import RequestScope
 
 if TYPE_CHECKING:
@@ -21,20 +22,25 @@ if TYPE_CHECKING:
     from ambient_runner.server.runtime import ServerRuntime
 
 __all__ = [
+    "RESPOND_ASYNC",
     "THREAD_MEMBERS",
     "client_profile",
     "forwarded_headers",
     "git_token_headers",
+    "parse_fork_point",
     "parse_thread_id",
     "read_object",
     "read_text",
     "request_git_tokens",
     "request_scope",
+    "wants_async_response",
+    "wants_snapshots",
 ]
 
 THREAD_MEMBERS = ("threadId", "thread_id")
 """Members of a body, and query parameters, that name the thread."""
 
+RESPOND_ASYNC = "respond-async"
 _MAX_BODY_BYTES = 1 << 16
 _NO_THREAD = "`threadId` is missing. A server with a single thread can name it in the setting `default_thread`."
 _MIN_TOKEN_LENGTH, _MAX_TOKEN_LENGTH = 8, 4096
@@ -114,6 +120,34 @@ def client_profile(request: Request, declared: str | None, assumed: str) -> Prof
     if explicit is not None and not is_version(explicit):
         raise InvalidInput("`protocol` must be a version of AG-UI or of its client, such as 1.0 or 0.0.55.")
     return profile_for_version(explicit or declared or assumed)
+
+
+def wants_snapshots(request: Request) -> bool:
+    """Return False if the client asks for a stream without the MESSAGES_SNAPSHOT of its runs. Raises: InvalidInput."""
+    value = request.query_params.get("snapshots", "1")
+    if value not in {"0", "1"}:
+        raise InvalidInput("`snapshots` can only be `0` or `1`.")
+    return value == "1"
+
+
+def parse_fork_point(request: Request) -> ForkPoint | None:
+    """Return the conversation that the thread of a run begins with: `?fork=THREAD&before=MESSAGE`. Raises: InvalidInput."""
+    thread, before = request.query_params.get("fork"), request.query_params.get("before")
+    if thread is None and before is None:
+        return None
+    if not thread or not before:
+        raise InvalidInput(
+            "`fork` and `before` go together: the thread to copy, and the user message before which the copy ends."
+        )
+    check_id(thread, "fork")
+    check_id(before, "before")
+    return ForkPoint(thread=thread, before=before)
+
+
+def wants_async_response(request: Request) -> bool:
+    """Return True if the client prefers an answer as soon as its run has begun (RFC 7240). Other preferences are ignored."""
+    preferences = ",".join(request.headers.getlist("prefer")).split(",")
+    return any(each.partition(";")[0].strip().lower() == RESPOND_ASYNC for each in preferences)
 
 
 async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] | None = None) -> bytes:

@@ -13,6 +13,7 @@ import pytest
 from ambient_runner.bridges.acp.bridge import ACPBridge
 from ambient_runner.errors import ConfigError, InvalidInput
 from ambient_runner.protocol.events import Cancelled, RunError, RunFinished, Success, ToolCallResult, UserMessage
+from ambient_runner.runs.run import ForkPoint
 from tests.bridges.acp.world import fake_command, serve
 from tests.machine_speed import unless_hung
 from tests.world import KEY, events_of, request
@@ -108,6 +109,19 @@ async def test_a_rewound_thread_gets_a_new_session_with_the_conversation_up_to_t
         events = await thread.run(UserMessage(id="u1", content="say one"))
         assert _started(events) == ["new"]
         assert len(world.received("session/new")) == 2
+
+
+async def test_a_fork_gets_a_session_of_its_own_with_the_conversation_up_to_there(tmp_path: Path) -> None:
+    async with serve(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("say one")
+        await thread.say("say two")
+        point = ForkPoint(thread="t", before="u2")
+        events = await world.thread("fork").run(UserMessage(id="n", content="say three"), fork=point)
+        blocks = world.received("session/prompt")[-1]["prompt"]
+    assert _started(events) == ["replayed"]
+    assert "User: say one\n\nYou: one" in blocks[0]["text"]
+    assert ("two" in str(blocks), blocks[-1]["text"]) == (False, "say three")
 
 
 async def test_a_crash_ends_the_run_with_acp_exited_and_the_thread_goes_on(tmp_path: Path) -> None:

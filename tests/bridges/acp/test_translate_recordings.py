@@ -29,8 +29,8 @@ def messages(path: Path) -> Iterator[tuple[str, Json]]:
             yield entry["dir"], entry["msg"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_recorded_session_becomes_a_legal_thread_in_which_every_call_has_one_result(path: Path) -> None:
+def translate_recording(path: Path) -> TranslatedThread:
+    """Return the runs of a recorded session."""
     thread = TranslatedThread()
     is_running, prompts = True, set[Any]()
     for sender, message in messages(path):
@@ -52,6 +52,12 @@ def test_a_recorded_session_becomes_a_legal_thread_in_which_every_call_has_one_r
                 pass
     if is_running:
         thread.end_turn()
+    return thread
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_recorded_session_becomes_a_legal_thread_in_which_every_call_has_one_result(path: Path) -> None:
+    thread = translate_recording(path)
     starts = [event.tool_call_id for event in thread.events if isinstance(event, e.ToolCallStart)]
     assert sorted(starts) == sorted(thread.results())
     assert {event.name for event in thread.events if isinstance(event, e.Custom)} <= {"acp:notice"}

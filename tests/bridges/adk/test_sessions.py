@@ -18,8 +18,9 @@ from ambient_runner.bridges.adk.config import RunnerConfig
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol import events as e
+from ambient_runner.runs.run import ForkPoint
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
-from tests.bridges.adk.world import agent, questions, short, talking, yes
+from tests.bridges.adk.world import Talk, agent, questions, short, talking, yes
 from tests.world import KEY, structs_of, user
 
 
@@ -181,6 +182,36 @@ async def test_a_rewound_thread_is_rewound_for_the_model(kind: str, tmp_path: Pa
     assert kept == ["first", "One.", "second", "Other two.", "third", "Three."]
     second = [("user", "first"), ("model", "One."), ("user", "second")]
     assert model.saw == [second[:1], second, second, [*second, ("model", "Other two."), ("user", "third")]]
+
+
+@pytest.mark.parametrize("kind", ["memory", "database"])
+async def test_after_a_fork_the_model_sees_what_was_before_the_message_and_the_new_one(
+    kind: str, tmp_path: Path
+) -> None:
+    root, model = agent(
+        ["Let me see.", call("look", "c1", city="Rome")],
+        *[[text] for text in ("Clear.", "Yes.", "No.", "So.")],
+        tools=[look],
+    )
+    async with database(tmp_path / "adk.db") as service:
+        bridge = ADKBridge(root, runner_config=stored(service) if kind == "database" else None)
+        async with talking(bridge) as talk:
+            await talk.say("u1", "Weather?")
+            await talk.say("u2", "Sure?")
+            fork = Talk(talk.runner, "fork")
+            await fork.say("n1", "Really?", fork=ForkPoint(thread="t", before="u2"))
+            await fork.say("n2", "And now?")
+    copied = [
+        ("user", "Weather?"),
+        ("model", "Let me see."),
+        ("model", ("call", "look", {"city": "Rome"})),
+        ("user", ("result", "look", {"sky": "clear"})),
+        ("model", "Clear."),
+    ]
+    assert model.saw[3:] == [
+        [*copied, ("user", "Really?")],
+        [*copied, ("user", "Really?"), ("model", "No."), ("user", "And now?")],
+    ]
 
 
 async def test_a_thread_rewound_to_its_beginning_has_an_empty_session() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
+from ambient_runner.runs.run import ForkPoint
 from tests.bridges.claude.mock import model_conversation, model_request
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.world import bridge_of, children, claude
@@ -66,6 +67,18 @@ async def test_a_rewind_removes_later_messages_from_claudes_context(tmp_path: Pa
         ("assistant", "I begin."),
         ("user", "walrus remembers"),
     ]
+
+
+async def test_after_a_fork_claude_sees_what_was_before_the_message_and_the_new_one(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("walrus begins")
+        await thread.say("walrus middle")
+        words = await world.thread("fork").run(user("n", "walrus remembers"), fork=ForkPoint(thread="t", before="u2"))
+    assert (spoken(words), words[-1]) == ("I remember.", "RF success")
+    assert model_conversation("walrus remembers") == [("user", "walrus remembers")]
+    request = str(model_request("walrus remembers")["messages"])
+    assert (r"User: walrus begins\n\nYou: I begin." in request, "walrus middle" in request) == (True, False)
 
 
 async def test_without_a_server_the_workspace_keeps_the_position(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from typing import Annotated, Any, TypedDict
 
 import anyio
+import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -14,9 +16,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Send
 
 from ambient_runner.protocol import events as e
+from ambient_runner.runs.run import ForkPoint
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, react_agent, steps
 from tests.versions.marks import requires
+from tests.world import user
 
 ROME = '{"city": "Rome"}'
 
@@ -61,6 +65,20 @@ async def test_messages_of_a_subgraph_are_part_of_the_conversation_also_without_
             await thread.say(text)
     first = ["user: weather?", "ai: c1 get_weather {'city': 'Rome'}", "tool c1: sunny in Rome", "ai: Sun."]
     assert model.saw[2:] == [[*first, "user: sure?"], [*first, "user: sure?", "ai: Yes.", "user: thanks"]]
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, lambda: None], ids=["stored", "not stored"])
+async def test_messages_of_a_subgraph_are_part_of_the_conversation_of_a_fork(saver: Any) -> None:
+    answers = [says(text) for text in ("Sun.", "Yes.", "No.", "So.")]
+    model = ScriptedModel(calls(call("c1", "get_weather", ROME)), *answers)
+    async with langgraph(wrapped(agent_graph(model, get_weather), checkpointer=saver())) as thread:
+        for text in ("weather?", "sure?"):
+            await thread.say(text)
+        fork = dataclasses.replace(thread, name="fork")
+        await fork.run(user("n1", "really?"), fork=ForkPoint(thread="t", before="u2"))
+        await fork.run(user("n2", "and now?"))
+    first = ["user: weather?", "ai: c1 get_weather {'city': 'Rome'}", "tool c1: sunny in Rome", "ai: Sun."]
+    assert model.saw[3:] == [[*first, "user: really?"], [*first, "user: really?", "ai: No.", "user: and now?"]]
 
 
 async def test_what_a_subgraph_kept_to_itself_does_not_become_the_conversation() -> None:

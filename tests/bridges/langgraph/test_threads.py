@@ -21,6 +21,7 @@ from ambient_runner.bridges.langgraph.graph import qualified_thread_id
 from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.event_reader import follow_run
+from ambient_runner.runs.run import ForkPoint
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says, words
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph
 from tests.machine_speed import unless_hung
@@ -98,6 +99,21 @@ async def test_a_rewind_takes_the_graph_back_to_where_the_message_was_sent() -> 
         ["user: a", "ai: one", "user: b", "ai: new two", "user: d"],
     ]
     assert await stored(graph) == ["user: a", "ai: one", "user: b", "ai: new two", "user: d", "ai: new three"]
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, lambda: None], ids=["stored", "not stored"])
+async def test_after_a_fork_the_model_sees_what_was_before_the_message_and_the_new_one(saver: Any) -> None:
+    model = ScriptedModel(
+        calls(call("c1", "get_weather", ROME)), *[says(text) for text in ("Sun.", "Yes.", "No.", "So.")]
+    )
+    async with langgraph(agent_graph(model, get_weather, checkpointer=saver())) as thread:
+        await thread.say("weather?")
+        await thread.say("sure?")
+        fork = dataclasses.replace(thread, name="fork")
+        await fork.run(user("n1", "really?"), fork=ForkPoint(thread="t", before="u2"))
+        await fork.run(user("n2", "and now?"))
+    copied = ["user: weather?", "ai: c1 get_weather {'city': 'Rome'}", "tool c1: sunny in Rome", "ai: Sun."]
+    assert model.saw[3:] == [[*copied, "user: really?"], [*copied, "user: really?", "ai: No.", "user: and now?"]]
 
 
 async def test_a_rewind_to_the_beginning_clears_the_graphs_conversation() -> None:

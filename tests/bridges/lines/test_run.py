@@ -32,6 +32,7 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
 )
+from ambient_runner.runs.run import ForkPoint
 from tests.bridges.claude.world import children, gone
 from tests.bridges.lines.world import World, fake_command, serve, shown_text
 from tests.machine_speed import promised_within, unless_hung
@@ -179,6 +180,17 @@ async def test_a_rewound_thread_gets_a_new_session(tmp_path: Path) -> None:
         await world.stored("say two", message_id="u2")
         events = await world.stored("history", message_id="u1")
     assert _sessions(events) == ["new"]
+    assert "two" not in shown_text(events)
+
+
+async def test_a_fork_gets_a_session_of_its_own_with_the_conversation_up_to_there(tmp_path: Path) -> None:
+    async with serve(tmp_path, **_resumable(tmp_path)) as world:
+        await world.stored("say one")
+        await world.stored("say two", message_id="u2")
+        point = ForkPoint(thread="t", before="u2")
+        events = await world.stored("history", thread="fork", message_id="n", fork=point)
+    assert _sessions(events) == ["replayed"]
+    assert "User: say one\n\nYou: one" in shown_text(events)
     assert "two" not in shown_text(events)
 
 

@@ -37,6 +37,7 @@ from ambient_runner.protocol.events import (
     UserMessage,
 )
 from ambient_runner.protocol.ids import client_safe_id
+from ambient_runner.runs.run import ForkPoint
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.view_cache import load_view
 from tests.bridges.remote.world import framed, fronting
@@ -337,6 +338,21 @@ async def test_the_snapshot_is_stored_and_fed_back() -> None:
         assert [message["content"] for message in thread.shown()] == ["summary", "two", "put right", "three"]
         assert (await snapshots(thread.runner))[1] == ["summary", "two", "put right"]
         assert await restatements(thread.runner) == 1
+
+
+async def test_after_a_fork_the_other_server_is_shown_what_was_before_the_message_and_the_new_one() -> None:
+    async with fronting(
+        framed(*said("a1", "First.")), framed(*said("a2", "Second.")), framed(*said("a3", "Third."))
+    ) as thread:
+        await thread.run(U1)
+        await thread.run(U2)
+        await thread.run(user("n", "three"), thread="fork", fork=ForkPoint(thread="t", before="u2"))
+    assert [(message["id"], message["content"]) for message in thread.shown()] == [
+        ("u1", "one"),
+        ("a1", "First."),
+        ("n", "three"),
+    ]
+    assert thread.upstream.requests[-1].body["threadId"] == "fork"
 
 
 async def test_a_snapshot_without_news_is_not_stored_and_is_sent_once() -> None:

@@ -30,7 +30,7 @@ from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.errors import ConfigError, InvalidInput, ThreadBusy
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
-from ambient_runner.runs.run import Actor, current_run
+from ambient_runner.runs.run import Actor, ForkPoint, current_run
 from tests.bridges.strands.scripted import (
     ScriptedModel,
     call,
@@ -70,6 +70,30 @@ async def test_threads_do_not_read_each_other() -> None:
         [said_user("I am Alice")],
         [said_user("I am Bob")],
         [said_user("I am Alice"), said_assistant("ok"), said_user("who am I?")],
+    ]
+
+
+@pytest.mark.parametrize("has_session", [False, True], ids=["no session", "session"])
+async def test_after_a_fork_the_model_sees_what_was_before_the_message_and_the_new_one(
+    tmp_path: Path, has_session: bool
+) -> None:
+    answers = [says(text) for text in ("Sun.", "Yes.", "No.", "So.")]
+    model = ScriptedModel(calls(call("c1", "get_weather", '{"city": "Rome"}')), *answers)
+    async with strands(agent_of(model, get_weather), sessions(tmp_path) if has_session else None) as thread:
+        await thread.say("weather?")
+        await thread.say("sure?")
+        fork = Thread(thread.runner, name="fork")
+        await fork.run(user("n1", "really?"), fork=ForkPoint(thread="t", before="u2"))
+        await fork.run(user("n2", "and now?"))
+    copied = [
+        said_user("weather?"),
+        said_assistant(tool_use("c1", "get_weather", {"city": "Rome"})),
+        said_user(tool_result("c1", "sunny in Rome")),
+        said_assistant("Sun."),
+    ]
+    assert model.saw[3:] == [
+        [*copied, said_user("really?")],
+        [*copied, said_user("really?"), said_assistant("No."), said_user("and now?")],
     ]
 
 

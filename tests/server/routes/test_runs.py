@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import httpx
 import pytest
 
-from tests.server.demo_server import demo, error_of, frames, run_body
+from ambient_runner import create_app
+from ambient_runner.bridges.demo import DemoBridge
+from tests.server.demo_server import SETTINGS, client_of, demo, error_of, frames, run_body
 
 
 def sentence(response: httpx.Response) -> str:
@@ -115,3 +118,99 @@ async def test_an_open_interrupt_is_cancelled_by_a_stop_and_the_thread_accepts_m
     assert [event["value"] for _, event in history if event.get("name") == "ambient:interrupts_cancelled"] == [
         {"interruptIds": [question["id"]]}
     ]
+
+
+ASYNC = {"Prefer": "respond-async"}
+
+
+async def test_a_client_that_follows_the_thread_is_answered_as_soon_as_its_run_has_begun() -> None:
+    async with demo() as client:
+        await client.post("/", json=run_body("say one"))
+        answer = await client.post("/", json=run_body("say two", message="u2") | {"runId": "mine"}, headers=ASYNC)
+        accepted = answer.json()
+        run = frames(await client.get("/threads/t/events", params={"after": accepted["after"], "until": "idle"}))
+    assert answer.status_code == 202
+    assert answer.headers["preference-applied"] == "respond-async"
+    assert (answer.headers["x-ambient-run"], answer.headers["x-ambient-thread"]) == (accepted["run"], "t")
+    assert accepted == {"threadId": "t", "run": accepted["run"], "runId": "mine", "after": accepted["after"]}
+    assert (run[0][1]["type"], run[0][1]["runId"]) == ("RUN_STARTED", "mine")
+    assert run[-1][1]["type"] == "RUN_FINISHED"
+
+
+async def test_the_first_run_of_a_thread_can_be_followed_from_its_answer() -> None:
+    async with demo() as client:
+        body = {"messages": [{"role": "user", "content": "say hi"}]}
+        accepted = (await client.post("/agents/other", json=body, headers=ASYNC)).json()
+        run = frames(
+            await client.get(
+                f"/threads/{accepted['threadId']}/events", params={"after": accepted["after"], "until": "idle"}
+            )
+        )
+    assert accepted["after"].endswith(".0")
+    assert (run[0][1]["runId"], run[-1][1]["type"]) == (accepted["runId"], "RUN_FINISHED")
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("respond-async", 202),
+        ("wait=5, Respond-Async; x=1", 202),
+        ("handling=lenient", 200),
+        ("respond-asynchronously", 200),
+        ("", 200),
+    ],
+)
+async def test_only_the_preference_of_that_name_is_applied(header: str, status: int) -> None:
+    async with demo() as client:
+        answer = await client.post("/", json=run_body("say hi"), headers={"Prefer": header})
+    assert (answer.status_code, "preference-applied" in answer.headers) == (status, status == 202)
+
+
+async def test_a_run_that_nobody_reads_goes_on_and_is_not_superseded() -> None:
+    async with demo() as client:
+        headers = {**ASYNC, "X-Ambient-On-Disconnect": "stop"}
+        begun = (await client.post("/", json=run_body("hang"), headers=headers)).json()
+        busy = [await client.post("/", json=run_body("say hi", message="u2"), headers=each) for each in (ASYNC, {})]
+        [run] = (await client.get("/threads/t/runs")).json()["runs"]
+        await client.post("/interrupt", json={"threadId": "t"})
+    assert [error_of(each) for each in busy] == [(409, "thread_busy")] * 2
+    assert (run["run"], run["status"]) == (begun["run"], "running")
+
+
+async def test_a_repeated_request_is_answered_with_the_run_it_started() -> None:
+    async with demo() as client:
+        headers = {**ASYNC, "Idempotency-Key": "once"}
+        body = {"threadId": "t", "messages": [{"id": "u1", "role": "user", "content": "hang"}]}
+        first, second = [(await client.post("/", json=body, headers=headers)).json() for _ in range(2)]
+        other = await client.post("/", json={**body, "state": {"a": 1}}, headers=headers)
+        runs = (await client.get("/threads/t/runs")).json()["runs"]
+        await client.post("/interrupt", json={"threadId": "t"})
+    assert second == first
+    assert error_of(other) == (409, "key_reused")
+    assert [run["runId"] for run in runs] == [first["runId"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "refusal"),
+    [
+        ("/agents/nobody", run_body("say hi"), (404, "unknown_agent")),
+        ("/", run_body("say hi", messages=[]), (422, "invalid_input")),
+        ("/?snapshots=2", run_body("say hi"), (422, "invalid_input")),
+    ],
+)
+async def test_a_refusal_does_not_depend_on_the_preference(
+    path: str, body: dict[str, object], refusal: tuple[int, str]
+) -> None:
+    async with demo() as client:
+        refused = await client.post(path, json=body, headers=ASYNC)
+        assert error_of(refused) == refusal
+        assert (await client.get("/thread/list")).json()["threads"] == []
+
+
+async def test_a_page_of_another_origin_may_send_the_preference() -> None:
+    app = create_app(replace(SETTINGS, allowed_origins=("https://page.example",)), {"demo": DemoBridge()})
+    async with client_of(app) as client:
+        answer = await client.options(
+            "/", headers={"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
+        )
+    assert "Prefer" in answer.headers["access-control-allow-headers"].split(", ")

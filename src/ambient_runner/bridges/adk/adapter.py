@@ -67,7 +67,7 @@ class ADKAdapter:
         return RunContext(
             run_input=run_input,
             memory=SessionMemory.from_stored(memory),
-            is_continuation=current.is_continuation if current else memory is not None,
+            is_continuation=current.is_continuation or current.is_fork if current else memory is not None,
             new_ids=current.new_ids if current else None,
             convert=self._bridge.convert,
             epoch=current.epoch if current else "",

@@ -57,6 +57,7 @@ class LangGraphAdapter:
         graph, schema = await self._prepare_graph()
         run_input, run = input_from_agui(agui_input), current_run_or_none()
         memory = self._memory if run is None else GraphMemory.from_stored(run.memory)
+        known = memory or (GraphMemory.from_stored(run.source_memory) if run else None)
         context = RunContext(
             run_input=run_input,
             agui_input=agui_input,
@@ -66,6 +67,7 @@ class LangGraphAdapter:
             storage_id=graph.storage_id(run_input.thread_id if run is None else qualified_thread_id(run.thread)),
             memory=memory,
             new_ids=None if run is None else run.new_ids,
+            adopted=known.adopted if known else (),
             tools=Toolbox(callable_tools(run_input.tools), schema.tool_names),
             platform=self._platform,
             call_ids=ToolCallIds(

@@ -279,7 +279,7 @@ class LangGraphRun:
 
     def _remember(self, *, is_whole: bool) -> list[Event]:
         """Update the memory. Return the event that stores it, if it has changed."""
-        adopted = self.memory.adopted if self.memory else ()
+        adopted = self.memory.adopted if self.memory else self._context.adopted
         memory = GraphMemory(
             checkpoint=self._checkpoint_id,
             is_whole=is_whole,

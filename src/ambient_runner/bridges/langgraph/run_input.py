@@ -71,6 +71,8 @@ class RunContext:
     memory: GraphMemory | None
     new_ids: Collection[str] | None
     """Ids of the messages this run adds; None without a server."""
+    adopted: tuple[str, ...] = ()
+    """As in the memory; in the first run of a fork that of the copied thread."""
     tools: Toolbox
     """The client's tools, without those the graph has itself."""
     platform: Mapping[str, Any]
@@ -370,7 +372,7 @@ def _undelivered_messages(
 
 def _with_adopted_messages(context: RunContext) -> list[Message]:
     """Return the thread's messages. Those of subgraphs that the graph has taken over count as the graph's own."""
-    adopted = set(context.memory.adopted) if context.memory else set[str]()
+    adopted = set(context.adopted)
     return [
         msgspec.structs.replace(message, subagent_run_id=None) if adopted & _adoptable_ids(message) else message
         for message in context.run_input.messages

@@ -171,12 +171,16 @@ class SingleAgentDriver:
         self._window.load(messages, context.memory.get("conversation_manager"))
 
     async def _session_prompt(self, context: RunContext) -> Any:
-        """Return the prompt for an agent whose session has the history. Raises: InterruptLost."""
+        """Return the prompt for an agent whose session has the history. That of a fork is empty at first. Raises: InterruptLost."""
         interrupt_memory, resume = InterruptMemory.from_agent(self._agent), context.new_input.resume
         if interrupt_memory.is_active and resume and interrupt_memory.open_interrupts():
             return self._load_interrupts(interrupt_memory, context)
         if resume:
             raise InterruptLost
+        run = current_run_or_none()
+        if run is not None and run.is_fork and not self._agent.messages:
+            for message in to_strands_messages(context.new_input.history):
+                await self._append_message(message)
         if interrupt_memory.is_active:
             NO_INTERRUPTS.load_into(self._agent)
             if interrupt_memory.assistant_message:

@@ -22,7 +22,8 @@ from ambient_runner.config import OnBusy, OnDisconnect
 from ambient_runner.errors import InvalidInput, RunnerError, UnknownAgent
 from ambient_runner.ledger.records import IdempotencyClaim
 from ambient_runner.projections.frames import Framer
-from ambient_runner.protocol.encode import negotiate_format
+from ambient_runner.projections.thread_event import ThreadIdentity
+from ambient_runner.protocol.encode import format_cursor, negotiate_format
 from ambient_runner.protocol.headers import AUDIENCE_HEADER, ON_DISCONNECT_HEADER, RUN_HEADER
 from ambient_runner.protocol.profiles import Profile
 from ambient_runner.protocol.run_input import newest_user_message, parse_input
@@ -34,7 +35,15 @@ from ambient_runner.runs.view_cache import ThreadEpoch
 from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.request_parsing import client_profile, forwarded_headers, read_body
+from ambient_runner.server.request_parsing import (
+    RESPOND_ASYNC,
+    client_profile,
+    forwarded_headers,
+    parse_fork_point,
+    read_body,
+    wants_async_response,
+    wants_snapshots,
+)
 from ambient_runner.server.routes.base import YieldingRoute
 
 if TYPE_CHECKING:
@@ -43,7 +52,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import OnPendingInterrupt
     from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.protocol.run_input import ParsedInput
-    from ambient_runner.runs.run import RunAttribute
+    from ambient_runner.runs.run import ForkPoint, RunAttribute
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
@@ -96,24 +105,55 @@ async def _start_run(
     parsed = await parse_run_input(runtime, body)
     run_input = parsed.input
     on_disconnect = disconnect_policy(runtime, request)
+    snapshots = wants_snapshots(request)
     profile = client_profile(request, run_input.protocol_version, runtime.settings.client_for(agent))
     runner = await runtime.ensure_runner()
-    start = start_request(runtime, request, actor, agent, run_input, body)
-    if prepare_run is not None:
-        start = replace(start, attributes=await prepare_run(request, run_input))
-    if newest_user_message(run_input.messages) is None:
-        start = replace(
-            start, prompt=await runtime.platform.startup_prompt(agent, actor.thread_key(run_input.thread_id))
-        )
+    start = start_request(runtime, request, actor, agent, run_input, body, fork=parse_fork_point(request))
+    start = await complete_start_request(runtime, request, start, prepare_run)
     may_wait = (start.on_busy or runtime.settings.on_busy) in {"queue", "supersede"}
     with with_skipped_messages(parsed):
         started = await (start_while_connected(runner, start, request) if may_wait else runner.start(start))
+    if wants_async_response(request):
+        return await _accepted_response(runner, started, run_input)
     event_lines = request.query_params.get("event_lines") == "1"
-    return await run_stream(runtime, runner, request, started, agent, profile, on_disconnect, event_lines=event_lines)
+    return await run_stream(
+        runtime,
+        runner,
+        request,
+        started,
+        agent,
+        profile,
+        on_disconnect,
+        event_lines=event_lines,
+        snapshots=snapshots,
+    )
+
+
+async def _accepted_response(runner: Runner, started: Started, run_input: RunAgentInput) -> Response:
+    """Return the answer to a client that follows the thread by itself. The run has no reader of its own, so nothing stops it."""
+    joined = await runner.ledger.get_run(started.thread, started.run) if started.is_joined else None
+    body = {
+        "threadId": started.thread.id,
+        "run": started.run,
+        "runId": joined.run_id if joined else run_input.run_id,
+        "after": format_cursor(started.epoch, started.after),
+    }
+    return JsonResponse(body, 202, headers={**_run_headers(started), "Preference-Applied": RESPOND_ASYNC})
+
+
+def _run_headers(started: Started) -> dict[str, str]:
+    return {RUN_HEADER: started.run, "X-Ambient-Thread": _quote_header(started.thread.id)}
 
 
 def start_request(
-    runtime: ServerRuntime, request: Request, actor: Actor, agent: str, run_input: RunAgentInput, body: bytes
+    runtime: ServerRuntime,
+    request: Request,
+    actor: Actor,
+    agent: str,
+    run_input: RunAgentInput,
+    body: bytes,
+    *,
+    fork: ForkPoint | None = None,
 ) -> StartRequest:
     """Return the StartRequest for the Runner, from the input and the headers. Raises: InvalidInput, AgentLoop, AudienceNotOpen."""
     runtime.audiences.require(agent, request.headers.get(AUDIENCE_HEADER))
@@ -121,13 +161,26 @@ def start_request(
         agent=agent,
         actor=actor,
         input=run_input,
-        claim=_idempotency_claim(request, actor, agent, body),
+        claim=_idempotency_claim(request, actor, agent, body, fork),
+        fork=fork,
         on_busy=cast("OnBusy | None", _header_choice(request, "x-ambient-on-busy", get_args(OnBusy))),
         on_pending_interrupt=_pending_interrupt_policy(runtime, request, agent, run_input),
         caller=_parse_traceparent(request),
         headers=forwarded_headers(request, runtime.settings.pass_headers),
         via=parse_via_header(request.headers.get(VIA)),
     )
+
+
+async def complete_start_request(
+    runtime: ServerRuntime, request: Request, start: StartRequest, prepare_run: PrepareRun | None
+) -> StartRequest:
+    """Return the request with the attributes that `prepare_run` returns, and a prompt if the input has no user message."""
+    if prepare_run is not None:
+        start = replace(start, attributes=await prepare_run(request, start.input))
+    if newest_user_message(start.input.messages) is None:
+        key = start.actor.thread_key(start.input.thread_id)
+        start = replace(start, prompt=await runtime.platform.startup_prompt(start.agent, key))
+    return start
 
 
 def _pending_interrupt_policy(
@@ -153,6 +206,7 @@ async def run_stream(
     on_disconnect: str,
     *,
     event_lines: bool = False,
+    snapshots: bool = True,
 ) -> EventStream:
     """Return the response to a POST: the run's event stream up to its end. What happened since the run before follows its first event."""
     return EventStream(
@@ -167,10 +221,12 @@ async def run_stream(
             start_events=await facts_before_run(runner.ledger, started),
             withdrawn=await runner.find_withdrawn_content(started.thread) if started.is_joined else None,
             exposure=runtime.audiences.exposure_for(agent),
+            thread=ThreadIdentity(id=started.thread.id, agent=agent),
+            snapshots=snapshots,
         ),
         after=started.after,
         until=UntilRunEnds(started.run),
-        headers={RUN_HEADER: started.run, "X-Ambient-Thread": _quote_header(started.thread.id)},
+        headers=_run_headers(started),
         on_disconnect=partial(runner.stop_run, started, "disconnected") if on_disconnect == "stop" else None,
     )
 
@@ -260,14 +316,17 @@ def _header_choice(request: Request, header: str, allowed: tuple[str, ...]) -> s
     return value.lower()
 
 
-def _idempotency_claim(request: Request, actor: Actor, agent: str, body: bytes) -> IdempotencyClaim | None:
+def _idempotency_claim(
+    request: Request, actor: Actor, agent: str, body: bytes, fork: ForkPoint | None
+) -> IdempotencyClaim | None:
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
     if not _IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must be 1 to 256 visible ASCII characters.")
     scope = msgspec.json.encode([actor.tenant, actor.owner, agent, key])
-    return IdempotencyClaim(scope=hashlib.sha256(scope).hexdigest(), digest=hashlib.sha256(body).hexdigest())
+    what = body if fork is None else msgspec.json.encode([fork.thread, fork.before]) + body
+    return IdempotencyClaim(scope=hashlib.sha256(scope).hexdigest(), digest=hashlib.sha256(what).hexdigest())
 
 
 def _parse_traceparent(request: Request) -> SpanRef | None:
