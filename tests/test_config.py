@@ -492,6 +492,23 @@ def test_an_agent_has_an_audience_and_an_exposure_of_its_own() -> None:
     assert "agents.mine.audience" in refusal(file('[agents.mine]\nbridge = "demo"\naudience = "closed"'))
 
 
+def test_an_agent_has_suggestions_of_its_own() -> None:
+    def suggestions(value: str) -> object:
+        settings = read_settings(file(f'[agents.mine]\nbridge = "demo"\nsuggestions = {value}'), {})
+        assert settings.suggestions_for("other") is None
+        return settings.suggestions_for("mine")
+
+    assert suggestions('["Make tea", " What is new: today? "]') == ("Make tea", "What is new: today?")
+    assert suggestions("[]") == ()
+    assert suggestions('"shop.page:suggest"') == "shop.page:suggest"
+
+
+@pytest.mark.parametrize("value", ['"Make tea"', '"Make tea: now"', "[1]", '["a", ""]', "true", '{ a = "b" }'])
+def test_suggestions_are_texts_or_one_function(value: str) -> None:
+    message = refusal(file(f'[agents.mine]\nbridge = "demo"\nsuggestions = {value}'))
+    assert message.startswith("agents.mine.suggestions in ambient.toml must be a list of texts")
+
+
 @pytest.mark.parametrize(
     ("settings", "audience", "history"),
     [

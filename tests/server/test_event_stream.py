@@ -6,13 +6,17 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
 from ambient_runner.config import Settings
+from ambient_runner.errors import ThreadBusy
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import Checkpoint, ThreadKey
 from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.projectors import FEEDBACK, FEEDBACK_OWNER
+from ambient_runner.projections.thread_event import ThreadIdentity
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import TextMessageContent, TextMessageStart
@@ -24,7 +28,7 @@ from ambient_runner.server.end_conditions import EndCondition, NoEnd, UntilIdle,
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.runtime import ServerRuntime
 from tests.machine_speed import unless_hung
-from tests.scripts import forever, hello
+from tests.scripts import begun, forever, hello
 from tests.server.demo_server import runtime_with
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
@@ -76,7 +80,7 @@ async def stream_of(
     info = await runner.ledger.get_thread(KEY)
     assert info is not None
     service = runtime_with(runner.agents, settings)
-    framer = Framer(info.epoch, wire_format=form)
+    framer = Framer(info.epoch, wire_format=form, thread=ThreadIdentity.of_info(info))
     return (
         EventStream(service, runner, ThreadEpoch(KEY, info.epoch), framer, after=0, until=until or NoEnd(), **options),
         service,
@@ -358,3 +362,43 @@ async def test_a_direct_reader_that_stops_reading_does_not_block_others(leaves: 
     assert not slow.ended
     assert b"number 1" not in slow.body
     assert service.streams == set()
+
+
+async def test_a_reader_of_one_run_that_leaves_does_not_let_a_newer_message_stop_it() -> None:
+    """It is not the run's own stream: whoever sent the message never read it, or still reads the thread elsewhere."""
+    client = Client()
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        started = await begun(runner, user("u1"))
+        stream, _ = await stream_of(runner, until=UntilRunEnds(started.run, is_own_stream=False))
+        with unless_hung():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(answer, stream, client)
+                await client.has(b"TEXT_MESSAGE_CONTENT")
+                client.leaves.set()
+        with pytest.raises(ThreadBusy):
+            await runner.start(request(user("u2")))
+
+
+@pytest.mark.parametrize("respond", [answer, answer_directly], ids=["task", "direct"])
+async def test_live_and_late_readers_get_the_same_thread_after_a_fact(respond: Any) -> None:
+    """The times in `ambient:thread` are those of batches, which a live reader folds while it receives them."""
+    live, late, runs = Client(), Client(), list[str]()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        runs.append((await begun(runner, user("u1"))).run)
+        stream, _ = await stream_of(runner)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(respond, stream, live)
+            await live.has(b"RUN_FINISHED")
+            runs.append((await runner.start(request(user("u2")))).run)
+            await live.has(b"RUN_FINISHED", times=2)
+            rated = {"messageId": f"m-{runs[0]}", "metaType": "thumbs_up"}
+            await runner.append_platform_fact(KEY, FEEDBACK_OWNER, FEEDBACK, rated)
+            await live.has(b"ambient:thread")
+            live.leaves.set()
+        again, _ = await stream_of(runner, until=UntilIdle(runner.ledger, KEY))
+        with unless_hung():
+            await answer(again, late)
+    assert live.body == late.body
+    event = msgspec.json.decode(live.body.splitlines()[-2].removeprefix(b"data: "))
+    assert event["value"]["feedback"] == {f"m-{runs[0]}": "thumbs_up"}
+    assert event["value"]["lastRun"]["run"] == runs[1]

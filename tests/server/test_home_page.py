@@ -119,7 +119,7 @@ async def test_the_page_may_load_and_run_nothing_but_its_own_style() -> None:
         ("DELETE", "/", "GET, HEAD, POST"),
         ("PUT", "/", "GET, HEAD, POST"),
         ("PUT", "/health", "GET"),
-        ("PUT", "/thread/t1", "DELETE"),
+        ("PUT", "/thread/t1", "PATCH, DELETE"),
     ],
 )
 async def test_allow_lists_every_method_of_the_path(method: str, path: str, allowed: str) -> None:

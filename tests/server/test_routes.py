@@ -195,6 +195,7 @@ async def test_a_gap_is_sent_with_the_messages_and_state_of_the_dropped_entries(
     gap = resumed[1][1]
     assert (gap["name"], gap["value"]["after"]) == ("ambient:gap", int(str(first[2][0]).split(".")[1]))
     assert gap["value"]["before"] == int(str(resumed[5][0]).split(".")[1]) - 1
+    assert resumed[-2][1].pop("timestamp") > 0
     assert resumed[-2][1] == snapshot
 
 
@@ -204,6 +205,7 @@ async def test_history_is_served_as_events() -> None:
         messages = (await client.get("/message_snapshot/t")).json()
         state = (await client.get("/state_snapshot/t")).json()
         threads = (await client.get("/thread/list")).json()
+    assert run[-2][1].pop("timestamp") > 0
     assert messages == run[-2][1]
     assert state["type"] == "STATE_SNAPSHOT"
     assert all(step["done"] for step in state["snapshot"]["plan"])
@@ -218,6 +220,9 @@ async def test_history_is_served_as_events() -> None:
         ("PATCH", "/state/x"),
         ("DELETE", "/thread/x"),
         ("GET", "/threads/x/events"),
+        ("GET", "/threads/x/events?from=snapshot"),
+        ("GET", "/threads/x/events?run=y"),
+        ("GET", "/threads/x/runs"),
     ],
 )
 async def test_an_unknown_thread_is_a_404(method: str, path: str) -> None:

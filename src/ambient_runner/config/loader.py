@@ -18,6 +18,7 @@ from ambient_runner.config.parsers import (
     parse_exposure,
     parse_prop_names,
     parse_seconds,
+    parse_suggestions,
     parse_text,
     parse_version,
     parse_web_url,
@@ -203,6 +204,7 @@ _AGENT_KEYS: dict[str, Parser] = {
     "forwarded_props": parse_prop_names,
     "audience": choice_of(get_args(AudienceName)),
     "exposure": parse_exposure,
+    "suggestions": parse_suggestions,
 }
 _AGENT_TIMEOUTS = {"idle": "idle_timeout", "total": "total_timeout"}
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ambient_runner.config.credential_patterns import SECRET_PATTERNS
 from ambient_runner.config.secret_patterns import SecretPattern, compile_pattern
-from ambient_runner.config.settings import AgentSettings, Exposure, PropNames
+from ambient_runner.config.settings import AgentSettings, Exposure, PropNames, Suggestions
 
 Parser = Callable[[object], object]
 
@@ -25,6 +25,7 @@ _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _BYTES_PER_UNIT = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,2}")
+_TARGET = re.compile(r"[^\s:]+:[^\s:]+")
 _TRUE_WORDS, _FALSE_WORDS = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -176,6 +177,16 @@ def parse_prop_names(value: object) -> PropNames:
     with suppress(ValueError):
         return parse_names(value)
     raise ValueError('"all" or a list of names, in a variable separated by commas')
+
+
+def parse_suggestions(value: object) -> Suggestions:
+    """Return the suggested texts of a TOML array, or the function that a string names."""
+    if isinstance(value, str) and _TARGET.fullmatch(value.strip()):
+        return value.strip()
+    texts = cast("list[object]", value) if isinstance(value, list) else [None]
+    if all(isinstance(text, str) and text.strip() for text in texts):
+        return tuple(text.strip() for text in cast("list[str]", texts))
+    raise ValueError('a list of texts, or one function: "package.module:function"')
 
 
 def parse_trace_targets(value: object) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ OnPendingInterrupt = Literal["cancel", "reject"]
 History = Literal["server", "client"]
 PropNames = tuple[str, ...] | Literal["all"]
 """Keys of `forwardedProps`, or all of them."""
+Suggestions = tuple[str, ...] | str
+"""Texts, or a function as `package.module:function`."""
 AudienceName = Literal["safe", "open"]
 Exposure = Literal["summary", "arguments", "result", "all"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -60,6 +62,8 @@ class AgentSettings:
     """The audience of the agent's clients; None for the server's setting."""
     exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
     """Exposure to the audience `safe`, by the name of a tool, activity or CUSTOM event, in addition to the server's setting."""
+    suggestions: Suggestions | None = None
+    """Texts that pages suggest to the user, or the function that returns them; None for the agent's own."""
     options: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """All other keys: settings of the bridge. They are checked when the bridge is created."""
     source: str = "ambient.toml"
@@ -234,6 +238,11 @@ class Settings:
         """Return the keys of `forwardedProps` that reach an agent: those of its table, else the server's; None if neither is set."""
         table = self._table_of(agent)
         return self.forwarded_props if table is None or table.forwarded_props is None else table.forwarded_props
+
+    def suggestions_for(self, agent: str) -> Suggestions | None:
+        """Return the suggestions of an agent's table; None if it names none."""
+        table = self._table_of(agent)
+        return table.suggestions if table else None
 
     def with_all_props(self) -> Settings:
         """Return the settings of an endpoint whose agents get all of `forwardedProps`, unless a setting says otherwise."""

@@ -23,6 +23,8 @@ from ambient_runner.server.guard import Authorize, Guard
 from ambient_runner.server.home_page import home_page_routes
 from ambient_runner.server.middleware_loader import load_middleware
 from ambient_runner.server.platform import Platform
+from ambient_runner.server.routes.copilotkit import copilotkit_routes
+from ambient_runner.server.routes.events import event_routes
 from ambient_runner.server.routes.feedback import feedback_routes
 from ambient_runner.server.routes.platform import platform_routes
 from ambient_runner.server.routes.runs import run_routes
@@ -30,6 +32,7 @@ from ambient_runner.server.routes.status import status_routes
 from ambient_runner.server.routes.threads import thread_routes
 from ambient_runner.server.routes.tools import tool_routes
 from ambient_runner.server.runtime import ServerRuntime
+from ambient_runner.server.suggestions import load_suggestions
 from ambient_runner.telemetry import tracing_from_settings
 
 if TYPE_CHECKING:
@@ -89,9 +92,10 @@ def add_ambient_endpoints(
     """
     settings = settings or read_settings()
     prefix = _check_prefix(prefix)
+    bridges = _named_agents(bridge, agents or {})
     runtime = build_runtime(
         settings,
-        _named_agents(bridge, agents or {}),
+        bridges,
         context=context,
         middleware=middleware,
         credentials=credentials,
@@ -104,10 +108,12 @@ def add_ambient_endpoints(
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins, cors=cors)
     routers = (
         run_routes(runtime, guard, without_slash=bool(prefix), prepare_run=prepare_run),
+        event_routes(runtime, guard),
         thread_routes(runtime, guard),
         status_routes(runtime, guard),
         tool_routes(runtime, guard),
         feedback_routes(runtime, guard),
+        copilotkit_routes(runtime, guard, load_suggestions(settings, bridges), prepare_run=prepare_run),
         *platform_routes(runtime, guard),
     )
     include_routers(

@@ -21,7 +21,7 @@ CorsMode = bool | Literal["auto"]
 
 _ALLOWED_HEADERS = (
     "Content-Type, Accept, Authorization, Last-Event-ID, Idempotency-Key, X-Ambient-On-Busy, X-Ambient-On-Disconnect, "
-    "X-Ambient-Protocol, X-GitHub-Token, X-GitLab-Token, traceparent"
+    "X-Ambient-Protocol, Prefer, X-GitHub-Token, X-GitLab-Token, traceparent"
 )
 _ALLOWED_METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
 

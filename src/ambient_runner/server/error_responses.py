@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from ambient_runner.errors import RunnerError
 from ambient_runner.server import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,17 @@ def error_response(code: str, message: str, status: int, headers: dict[str, str]
     return JsonResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
 
 
+RenderError = Callable[[str, str, int, dict[str, str] | None], JsonResponse]
+"""Returns the response for a code, a message, a status and headers."""
+
+
 class AmbientRoute(APIRoute):
     """A route that turns its own errors into responses, so that the error handling of the embedding app does not change."""
+
+    @staticmethod
+    def render_error(code: str, message: str, status: int, headers: dict[str, str] | None = None) -> JsonResponse:
+        """Return the response for an error of this route."""
+        return error_response(code, message, status, headers)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -57,7 +67,7 @@ class AmbientRoute(APIRoute):
             try:
                 return await handle(request)
             except Exception as error:
-                answer = _response_for(error, f"{request.method} {request.url.path}")
+                answer = response_for(error, f"{request.method} {request.url.path}", self.render_error)
                 # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
                 traceback.clear_frames(error.__traceback__)
                 return answer
@@ -65,30 +75,31 @@ class AmbientRoute(APIRoute):
         return handle_errors
 
 
-def _response_for(error: Exception, request_line: str) -> JsonResponse:
+def response_for(error: Exception, request_line: str, render: RenderError = error_response) -> JsonResponse:
+    """Return the response for an error of a request, which is counted and, if it is not the client's, logged."""
     match error:
         case RunnerError():
-            return _runner_error_response(error, request_line)
+            return _runner_error_response(error, request_line, render)
         case ClientDisconnect():
-            return error_response("client_left", "The client disconnected before its request was complete.", 499)
+            return render("client_left", "The client disconnected before its request was complete.", 499, None)
         case HTTPException():
-            return http_error_response(error)
+            return http_error_response(error, render)
         case _:
             logger.error(
                 "%s failed unexpectedly; this is a bug of the server or of its agent", request_line, exc_info=error
             )
-            return _runner_error_response(RunnerError(), request_line)
+            return _runner_error_response(RunnerError(), request_line, render)
 
 
-def http_error_response(error: HTTPException) -> JsonResponse:
+def http_error_response(error: HTTPException, render: RenderError = error_response) -> JsonResponse:
     """Return the error response for an HTTPException of the web framework."""
     code, sentence = _HTTP_CODES.get(error.status_code, ("refused", str(error.detail)))
-    return error_response(code, sentence, error.status_code, dict(error.headers or {}))
+    return render(code, sentence, error.status_code, dict(error.headers or {}))
 
 
-def _runner_error_response(error: RunnerError, request_line: str) -> JsonResponse:
+def _runner_error_response(error: RunnerError, request_line: str, render: RenderError) -> JsonResponse:
     metrics.REFUSALS.labels(error.code).inc()
     if error.status >= 500:
         logger.warning("%s was answered with %d %s", request_line, error.status, error.code, exc_info=error)
     headers = {"Retry-After": "1"} if error.status in {429, 503} else None
-    return error_response(error.code, error.message, error.status, headers)
+    return render(error.code, error.message, error.status, headers)

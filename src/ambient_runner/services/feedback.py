@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
 from ambient_runner.ledger.records import RUNTIME
-from ambient_runner.projections.projectors import FEEDBACK_OWNER
+from ambient_runner.projections.projectors import FEEDBACK, FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunStarted, TextMessageStart, ToolCallStart, decode_event
 from ambient_runner.protocol.strict_json import is_too_deep
 from ambient_runner.runs.run import Actor
@@ -42,7 +42,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-FEEDBACK = "feedback"
 MAX_FEEDBACK = 1 << 20
 """Bytes of a request. Some clients send the transcript along, which is ignored: the thread has it."""
 _SHAPE_HINT = (
@@ -105,10 +104,11 @@ def read_feedback(body: bytes) -> Feedback:
 
 
 async def record_feedback(
-    runner: Runner, key: ThreadKey, feedback: Feedback, scores: ScoreSink | None
+    runner: Runner, key: ThreadKey, feedback: Feedback, scores: ScoreSink | None, *, event_id: str = ""
 ) -> tuple[Payload, bool]:
     """Store the feedback. Return the stored payload, without secrets, and True if the score was delivered too.
 
+    `event_id` is the client's id of this feedback, if it may send it again (`feedback_events.py`).
     Raises: UnknownThread, LedgerError.
     """
     info = await runner.ledger.get_thread(key)
@@ -127,6 +127,8 @@ async def record_feedback(
     }
     if trace_id:
         body["traceId"] = trace_id
+    if event_id:
+        body["clientEventId"] = event_id
     await runner.append_platform_fact(key, FEEDBACK_OWNER, FEEDBACK, body)
     return payload, recorded
 

@@ -47,13 +47,17 @@ async def test_feedback_is_answered_and_becomes_part_of_the_thread() -> None:
         "type": "RAW",
         "event": {"name": "ambient:feedback", "metaType": "thumbs_down", "payload": payload, "recorded": False},
     }
-    cursor, last = thread[-1]
-    assert cursor is not None
-    assert last == {
+    (feedback_cursor, feedback), (cursor, changed) = thread[-2:]
+    # Both are of one entry: a reader that has lost the second gets the first again.
+    assert (feedback_cursor, cursor is not None) == (None, True)
+    assert feedback == {
         "type": "CUSTOM",
         "name": "ambient:feedback",
         "value": payload | {"metaType": "thumbs_down", "recorded": False, "traceId": trace},
+        "timestamp": changed["timestamp"],
     }
+    assert changed["name"] == "ambient:thread"
+    assert changed["value"]["feedback"] == {message: "thumbs_down"}
 
 
 async def test_langfuse_gets_the_score_of_the_trace_it_has() -> None:

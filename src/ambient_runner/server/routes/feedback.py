@@ -20,9 +20,11 @@ from ambient_runner.services.feedback import MAX_FEEDBACK, TIMEOUT, LangfuseScor
 
 if TYPE_CHECKING:
     from ambient_runner.config import Settings
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.runs.run import Actor
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
-    from ambient_runner.services.feedback import Feedback, Score, ScoreSink
+    from ambient_runner.services.feedback import Feedback, Payload, Score, ScoreSink
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ logger = logging.getLogger(__name__)
 def feedback_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the route `POST /feedback`. Scores are sent to Langfuse if runs are traced there."""
     router = APIRouter(route_class=YieldingRoute)
-    scores = _langfuse_scores(runtime.settings)
+    scores = langfuse_scores(runtime.settings)
 
     @router.post("/feedback")
     async def post_feedback(request: Request) -> Response:
@@ -39,15 +41,29 @@ def feedback_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
         # Clients with a single thread use its id as their session name.
         default = runtime.settings.default_thread or feedback.payload.session_name or ""
         thread = actor.thread_key(parse_thread_id(feedback.thread_members, request.query_params, default=default))
-        runner = await runtime.ensure_runner()
-        headers = forwarded_headers(request, runtime.settings.pass_headers)
-        scope = RequestScope(actor=actor, thread=thread, headers=headers)
-        sink = scores or AgentServerScores(runtime, request, scope, feedback)
-        payload, recorded = await record_feedback(runner, thread, feedback, sink)
+        payload, recorded = await submit_feedback(runtime, request, actor, thread, feedback, scores)
         event = {"name": "ambient:feedback", "metaType": feedback.meta_type, "payload": payload, "recorded": recorded}
         return JsonResponse({"type": "RAW", "event": event})
 
     return router
+
+
+async def submit_feedback(
+    runtime: ServerRuntime,
+    request: Request,
+    actor: Actor,
+    thread: ThreadKey,
+    feedback: Feedback,
+    scores: ScoreSink | None,
+    *,
+    event_id: str = "",
+) -> tuple[Payload, bool]:
+    """Store feedback and send its score: to `scores`, else to the server that runs the agent. See `record_feedback`."""
+    runner = await runtime.ensure_runner()
+    headers = forwarded_headers(request, runtime.settings.pass_headers)
+    scope = RequestScope(actor=actor, thread=thread, headers=headers)
+    sink = scores or AgentServerScores(runtime, request, scope, feedback)
+    return await record_feedback(runner, thread, feedback, sink, event_id=event_id)
 
 
 class AgentServerScores:
@@ -88,6 +104,7 @@ def _is_recorded(body: Any) -> bool:
     return event.get("recorded") is True
 
 
-def _langfuse_scores(settings: Settings) -> ScoreSink | None:
+def langfuse_scores(settings: Settings) -> ScoreSink | None:
+    """Return the sink of scores in Langfuse; None if runs are not traced there."""
     langfuse = settings.tracing.langfuse
     return LangfuseScores(langfuse) if langfuse else None
