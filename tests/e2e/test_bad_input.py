@@ -457,6 +457,7 @@ ROUTES = [
     ("GET", "/message_snapshot/x"),
     ("GET", "/state_snapshot/x"),
     ("PATCH", "/state/x"),
+    ("PATCH", "/thread/x"),
     ("DELETE", "/thread/x"),
     ("GET", "/capabilities"),
     ("GET", "/metrics"),

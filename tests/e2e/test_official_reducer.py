@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pytest
@@ -58,6 +58,7 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
 )
+from tests.e2e.page_streams import PROTOCOLS, fork_streams, page_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +137,34 @@ def check(threads: list[list[Turn]], clients: tuple[str, ...] = BOTH) -> None:
         for client in clients:
             assert folded[at][client] == want, f"{client}, as streamed, thread {at}"
             assert folded[at + len(bare)][client] == want, f"{client}, with our snapshots, thread {at}"
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_what_a_page_reads_of_a_thread_leads_to_its_messages_and_state(version: str) -> None:
+    streams = await page_streams(PROTOCOLS[version])
+    scripts = [msgspec.json.encode({"runs": [{"add": [], "events": run} for run in stream.runs]}) for stream in streams]
+    for stream, folded in zip(streams, official(scripts), strict=True):
+        end = folded[version][-1]
+        assert end == {"messages": stream.messages, "state": stream.state, "error": None}, stream.name
+
+
+@pytest.mark.parametrize("audience", ["open", "safe"])
+@pytest.mark.parametrize("version", BOTH)
+async def test_what_a_page_reads_of_a_fork_leads_to_its_messages_and_state(
+    version: str, audience: Literal["open", "safe"]
+) -> None:
+    streams = await fork_streams(PROTOCOLS[version], audience)
+    scripts = [msgspec.json.encode({"runs": [{"add": stream.add, "events": stream.run}]}) for stream in streams]
+    for stream, folded in zip(streams, official(scripts), strict=True):
+        assert folded[version] == [{"messages": stream.messages, "state": stream.state, "error": None}], stream.name
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_feedback_stays_with_its_message(version: str) -> None:
+    [connect] = [stream for stream in await page_streams(PROTOCOLS[version]) if stream.name == "connect"]
+    [folded] = official([msgspec.json.encode({"runs": [{"add": [], "events": run} for run in connect.runs]})])
+    rated = [message for message in folded[version][-1]["messages"] if message.get("metadata", {}).get("ambient")]
+    assert [message["metadata"]["ambient"] for message in rated] == [{"feedback": "thumbs_up"}]
 
 
 def user(name: str) -> UserMessage:

@@ -8,7 +8,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pytest
@@ -19,6 +19,7 @@ from ambient_runner.protocol import events as e
 from ambient_runner.protocol.profiles import Downgrader, Profile
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier, Violation
+from tests.e2e.page_streams import PROTOCOLS, fork_streams, page_streams
 from tests.machine_speed import HANG_SECONDS
 from tests.protocol.strategies import (
     CONVERSATION,
@@ -58,13 +59,17 @@ def objections(streams: Streams) -> list[tuple[str, str, list[e.Event]]]:
 
 
 def _objections(client: str, streams: Streams) -> list[tuple[str, str, list[e.Event]]]:
-    lines = b"".join(_encoded(stream) + b"\n" for stream in streams)
+    paired = zip(_verdicts(client, [_encoded(stream) for stream in streams]), streams, strict=True)
+    return [(client, verdict["error"], stream) for verdict, stream in paired if not verdict["ok"]]
+
+
+def _verdicts(client: str, streams: list[bytes]) -> list[dict[str, Any]]:
+    """What a client says about streams, each a JSON array of events."""
+    lines = b"".join(stream + b"\n" for stream in streams)
     done = subprocess.run(
         ["node", "verify.mjs", client], cwd=CLIENTS, input=lines, capture_output=True, check=True, timeout=HANG_SECONDS
     )
-    verdicts = [json.loads(line) for line in done.stdout.splitlines()]
-    paired = zip(verdicts, streams, strict=True)
-    return [(client, verdict["error"], stream) for verdict, stream in paired if not verdict["ok"]]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _downgraded(stream: list[e.Event]) -> list[e.Event]:
@@ -128,6 +133,26 @@ def test_a_stream_resumed_in_its_middle_is_accepted() -> None:
         _repaired(reader, stored[:middle])
         streams.append([STARTED, *reader.reopening_events(), *stored[max(middle, 1) :]])
     assert objections(streams) == []
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.0.59"])
+async def test_what_a_page_reads_of_a_thread_is_accepted(version: str) -> None:
+    """A connect, also during a run, with a waiting call and with a question; single runs; and a thread without snapshots."""
+    streams = await page_streams(PROTOCOLS[version])
+    named = [(stream.name, run) for stream in streams for run in stream.runs]
+    verdicts = _verdicts(f"ag-ui-client-{version}", [msgspec.json.encode(run) for _, run in named])
+    assert len({name for name, _ in named}) == 6
+    assert [(name, verdict["error"]) for (name, _), verdict in zip(named, verdicts, strict=True)] == [
+        (name, None) for name, _ in named
+    ]
+
+
+@pytest.mark.parametrize("audience", ["open", "safe"])
+@pytest.mark.parametrize("version", ["1.0", "0.0.59"])
+async def test_what_a_page_reads_of_a_fork_is_accepted(version: str, audience: Literal["open", "safe"]) -> None:
+    streams = await fork_streams(PROTOCOLS[version], audience)
+    verdicts = _verdicts(f"ag-ui-client-{version}", [msgspec.json.encode(stream.run) for stream in streams])
+    assert [verdict["error"] for verdict in verdicts] == [None] * 4
 
 
 def test_our_verifier_and_the_current_client_agree_about_almost_legal_streams() -> None:
