@@ -10,12 +10,17 @@ STAMP := .venv/.installed-$(VERSION)
 CORE := .venv/.core-$(VERSION)
 BENCH := .venv/.bench-$(VERSION)
 CLIENTS := tests/e2e/clients/node_modules/.installed
+COPILOTKIT := tests/e2e/clients/copilotkit/node_modules/.installed
+WEB := web/node_modules/.installed
+BROWSER := tests/pages/node_modules/.installed
+COPILOTKIT_PAGE := examples/copilotkit-react/node_modules/.installed
+PAGES := examples/react/node_modules/.installed examples/svelte/node_modules/.installed
 ADAPTERS := .venv-adapters/.installed-$(VERSION)
 MINUTES ?= 10
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help run test test-fast test-all test-versions test-migrate test-agents record-agents coverage fuzz soak check format shape features bench clean
+.PHONY: help run test test-fast test-all test-versions test-migrate test-agents test-copilotkit record-agents coverage fuzz soak check format shape features bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,7 +28,7 @@ help: ## Show this list
 run: $(CORE) ## Start the demo agent on http://127.0.0.1:8000 (AMBIENT_PORT=8001 for another port)
 	$(BIN)/ambient serve demo
 
-test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow ones; PYTHON=python3.13 for another Python)
+test: $(STAMP) $(CLIENTS) $(COPILOTKIT) $(WEB) ## Lint, types and all tests (short form of the slow ones; PYTHON=python3.13 for another Python)
 	@$(BIN)/python --version
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,7 +38,7 @@ test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow o
 test-fast: $(STAMP) ## The tests that need no Node and start no processes, in less than a minute
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast
 
-test-all: $(STAMP) $(CLIENTS) $(ADAPTERS) ## All tests, slow ones in their long form, published adapters included
+test-all: $(STAMP) $(CLIENTS) $(COPILOTKIT) $(WEB) $(ADAPTERS) ## All tests, slow ones in their long form, published adapters included
 	$(PYTEST) --long
 
 test-versions: $(STAMP) $(CLIENTS) ## The bridges' tests with the lowest and the newest version of each SDK; writes docs/reference/versions.md
@@ -44,6 +49,10 @@ test-migrate: $(STAMP) ## Examples of the published packages with only the impor
 
 test-agents: $(STAMP) $(CLIENTS) ## The four real command-line agents with a scripted model (1.3 GB in .agents; AGENTS=codex,gemini for some, SHORT=1 for one)
 	$(BIN)/python -m tests.agents $(if $(AGENTS),--agents $(AGENTS)) $(if $(SHORT),--short)
+
+test-copilotkit: $(CORE) $(BROWSER) $(COPILOTKIT_PAGE) $(PAGES) ## The pages of examples/ in Chromium, on a real server (900 MB with the browser; the install takes two minutes)
+	@if command -v npm >/dev/null; then cd tests/pages && node --test --test-concurrency=1 --test-reporter=spec *.test.mjs; \
+	else echo "npm not found: the pages of examples/ are not tried"; fi
 
 record-agents: $(STAMP) $(CLIENTS) ## Record the four real command-line agents again; writes tests/recordings/acp
 	$(BIN)/python -m tests.agents.record
@@ -72,11 +81,11 @@ shape: $(STAMP) ## Figures about names and docstrings (BASE=revision to compare 
 features: $(STAMP) $(CLIENTS) ## Try the pages of the AG-UI dojo with every framework; writes docs/agents/features.md
 	$(BIN)/python -m pytest tests/dojo --write-features
 
-bench: $(BENCH) ## Measure side by side with the usual ways; writes docs/benchmarks.md
+bench: $(BENCH) $(WEB) ## Measure side by side with the usual ways; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything the targets made
-	rm -rf .agents .venv .venv-adapters .venv-versions .venv-migrate .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html
+	rm -rf .agents .venv .venv-adapters .venv-versions .venv-migrate .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules tests/e2e/clients/copilotkit/node_modules web/node_modules web/packages/*/dist tests/pages/node_modules examples/*/node_modules examples/*/dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html
 
 # One environment for one interpreter: with another PYTHON it is made again.
 $(INTERPRETER):
@@ -110,7 +119,22 @@ $(ADAPTERS): pyproject.toml constraints.txt tests/adapters/requirements.txt
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r tests/adapters/requirements.txt
 	@touch $@
 
-$(CLIENTS): tests/e2e/clients/package.json
-	@if command -v npm >/dev/null; then cd tests/e2e/clients && npm install --no-audit --no-fund --no-package-lock --loglevel=error; \
-	else echo "npm not found: the official-client tests will be skipped"; mkdir -p tests/e2e/clients/node_modules; fi
+$(CLIENTS) $(COPILOTKIT): %/node_modules/.installed: %/package.json
+	@if command -v npm >/dev/null; then cd $* && npm install --no-audit --no-fund --no-package-lock --loglevel=error; \
+	else echo "npm not found: the tests with the clients in $* will be skipped"; mkdir -p $*/node_modules; fi
 	@touch $@
+
+# With the versions and hashes of the lock file. The tests build the packages.
+$(WEB): web/package-lock.json
+	@if command -v npm >/dev/null; then cd web && npm ci --loglevel=error; \
+	else echo "npm not found: the tests of the web packages will be skipped"; mkdir -p web/node_modules; fi
+	@touch $@
+
+# Without npm nothing is installed here, and the target that needs it says so.
+$(BROWSER) $(COPILOTKIT_PAGE): %/node_modules/.installed: %/package.json
+	@if command -v npm >/dev/null; then cd $* && npm install --loglevel=error && touch node_modules/.installed; fi
+
+# The packages are copied, so they are built before and copied again when they change.
+$(PAGES): %/node_modules/.installed: %/package.json $(WEB) $(wildcard web/packages/*/package.json web/packages/*/src/*.ts)
+	@if command -v npm >/dev/null; then npm run build --prefix web --loglevel=error && cd $* && rm -rf node_modules && \
+		npm install --loglevel=error && touch node_modules/.installed; fi

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import burst, command_line, first, frameworks, live, memory, redaction, report, tracing
+from benchmarks import (
+    burst,
+    command_line,
+    connect,
+    first,
+    frameworks,
+    live,
+    memory,
+    redaction,
+    report,
+    threads,
+    tracing,
+    web,
+)
 from benchmarks.servers import ROOT
 
 if TYPE_CHECKING:
@@ -20,7 +33,19 @@ if TYPE_CHECKING:
     from benchmarks.report import Section
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-SCENES = ("burst", "redaction", "first", "live", "memory", "tracing", "frameworks", "command_line")
+SCENES = (
+    "burst",
+    "redaction",
+    "first",
+    "connect",
+    "threads",
+    "web",
+    "live",
+    "memory",
+    "tracing",
+    "frameworks",
+    "command_line",
+)
 
 
 def main() -> None:
@@ -65,6 +90,9 @@ def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Sec
         "burst": 3 if quick else 15,
         "redaction": 3 if quick else 15,
         "first": 50 if quick else 200,
+        "connect": 20 if quick else 100,
+        "threads": 100 if quick else 500,
+        "web": 1,
         "live": 1 if quick else 3,
         "memory": 10 if quick else 50,
         "tracing": 5 if quick else 20,
@@ -82,6 +110,14 @@ def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Sec
         case "first":
             step = _progress_step(progress, "POST to RUN_STARTED", rounds + first.WARM_UP)
             return first.build_section(first.measure(scratch, rounds, step))
+        case "connect":
+            step = _progress_step(progress, "connect to a long thread", 11)
+            return connect.build_section(connect.measure(scratch, rounds, step))
+        case "threads":
+            step = _progress_step(progress, f"list of {threads.THREADS:,} threads", 11)
+            return threads.build_section(threads.measure(scratch, rounds, step))
+        case "web":
+            return web.build_section(web.measure(_progress_step(progress, "fold in a page", 1)))
         case "live":
             step = _progress_step(progress, f"{live.STREAMS} live streams", rounds * len(live.ORDER))
             return live.build_section(live.measure(scratch, rounds, seconds, step))

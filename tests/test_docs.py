@@ -36,6 +36,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "ambient_runner"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLE_FILES = [path for path in sorted((ROOT / "examples").rglob("*.py")) if "node_modules" not in path.parts]
+EXAMPLE_PAGES = sorted(path.parent for path in (ROOT / "examples").glob("*/package.json"))
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 FRAMEWORKS = ("adk", "claude", "langgraph", "remote", "strands")
 
@@ -368,7 +370,7 @@ def internal_imports(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").rglob("*.py"))], ids=page_id)
+@pytest.mark.parametrize("path", [*PAGES, *EXAMPLE_FILES], ids=page_id)
 def test_pages_and_examples_import_only_public_names(path: Path) -> None:
     sources = [path.read_text()] if path.suffix == ".py" else code_blocks(path, "python")
     assert [name for source in sources for name in internal_imports(source)] == []
@@ -469,6 +471,11 @@ def test_every_json_block_is_json(path: Path) -> None:
 def test_every_example_is_mentioned_on_a_page_and_imports_names_that_exist(path: Path) -> None:
     assert f"examples/{path.name}" in all_text()
     assert missing_imports(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", EXAMPLE_PAGES, ids=page_id)
+def test_every_page_in_the_examples_is_mentioned(path: Path) -> None:
+    assert f"examples/{path.name}" in all_text()
 
 
 def test_every_example_that_is_mentioned_exists() -> None:
