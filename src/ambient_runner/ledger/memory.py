@@ -177,6 +177,8 @@ class MemoryLedger:
         first = thread.last + 1
         thread.runs[writer.run] = RunInfo(key=writer.run, thread=writer.thread, run_id=run_id, first=first, last=0)
         self._write_facts(writer.thread, thread, writer.run, facts)
+        if first == 1:
+            thread.created = thread.batches[0].ts
         self._touch_thread(thread, ThreadLabels(status="running", title=thread.title or title))
         return first
 
@@ -420,8 +422,8 @@ class MemoryLedger:
         return [(thread.changed, self._thread_info(key, thread)) for key, thread in owned]
 
     def _touch_thread(self, thread: _StoredThread, labels: ThreadLabels | None = None) -> None:
-        """Record a change of the thread, with its new labels if there are any."""
-        thread.updated = _now_ms()
+        """Record a change of the thread by its newest entries, with its new labels if there are any."""
+        thread.updated = thread.batches[-1].ts if thread.batches else _now_ms()
         thread.changed = self._next_position(thread.updated)
         if labels is not None:
             thread.title = thread.title if labels.title is None else labels.title
