@@ -62,7 +62,7 @@ async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKe
     until = _end_condition(runner, request, key, run)
     cursor = _resume_after(request, info)
     if run is not None and run.last and cursor is not None and cursor >= run.last:
-        return Response(status_code=204)  # An EventSource that has the whole run stops to reconnect.
+        return Response(status_code=204)  # It has the whole run; on 204 an EventSource does not reconnect.
     if cursor is None and "from" in request.query_params:
         after, framer, preface = await _connect(runtime, runner, request, info)
     else:
