@@ -8,7 +8,7 @@ part of it they need.
 from ambient_runner.config.credential_patterns import SECRET_PATTERNS, find_pattern_values
 from ambient_runner.config.environment import base_environment, git_environment, named_environment
 from ambient_runner.config.guessability import MIN_SECRET_LENGTH, consists_of_words, estimate_bits, is_guessable
-from ambient_runner.config.loader import CONFIG_FILE, read_settings
+from ambient_runner.config.loader import CONFIG_FILE, read_settings, with_environment_secrets
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
 from ambient_runner.config.permission_rules import PermissionRule
@@ -69,4 +69,5 @@ __all__ = [
     "named_environment",
     "read_settings",
     "url_passwords",
+    "with_environment_secrets",
 ]

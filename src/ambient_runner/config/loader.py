@@ -67,6 +67,14 @@ def read_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
     return with_secrets(settings, environ, names)
 
 
+def with_environment_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings with the secrets of this process's environment too: those that were built in code do not have them.
+
+    Raises: ConfigError if one is guessable and `secrets.strict` is set.
+    """
+    return with_secrets(settings, environ, ())
+
+
 _TIMEOUTS = {"idle_timeout": "idle", "total_timeout": "total", "stop_grace": "grace"}
 
 

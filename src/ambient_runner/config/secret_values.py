@@ -54,9 +54,10 @@ def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[st
 
     Raises: ConfigError if a variable in `names` is too short to be redacted, or if one is guessable and `secrets.strict` is set.
     """
-    guessable = sorted(_guessable_variables(environ, names))
+    guessable = sorted({*settings.guessable_secrets, *_guessable_variables(environ, names)})
     _check_variables(environ, names, guessable if settings.secrets_strict else ())
     found = {
+        *settings.secrets,
         *_variable_secrets(environ, names),
         *_store_passwords(settings.store),
         *_tracing_secrets(settings.tracing),
@@ -70,8 +71,8 @@ def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[st
         settings,
         secrets=tuple(secrets),
         guessable_secrets=tuple(guessable),
-        short_secrets=tuple(sorted(_short_variables(environ))),
-        split_secrets=tuple(sorted(_split_variables(environ, names))),
+        short_secrets=tuple(sorted({*settings.short_secrets, *_short_variables(environ)})),
+        split_secrets=tuple(sorted({*settings.split_secrets, *_split_variables(environ, names)})),
     )
 
 

@@ -13,7 +13,13 @@ from starlette.routing import Match
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import ForwardsPlatformRequests
-from ambient_runner.config import MIN_SECRET_LENGTH, SPLIT_ADVICE, Settings, read_settings
+from ambient_runner.config import (
+    MIN_SECRET_LENGTH,
+    SPLIT_ADVICE,
+    Settings,
+    read_settings,
+    with_environment_secrets,
+)
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import Secrets
 from ambient_runner.server.audiences import Audiences
@@ -145,6 +151,7 @@ def build_runtime(
 
     `serves_others`: other machines can connect.
     """
+    settings = with_environment_secrets(settings)
     _log_weak_secrets(settings)
     platform = Platform(
         settings,
