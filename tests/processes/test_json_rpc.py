@@ -15,15 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.processes.json_rpc import (
-    CANCEL_METHOD,
+from ambient_runner.processes.json_rpc import CANCEL_METHOD, JsonRpcPeer, PeerClosed
+from ambient_runner.processes.json_rpc_messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     JsonRpcError,
-    JsonRpcPeer,
     Message,
     Notification,
-    PeerClosed,
     Request,
     Response,
 )
@@ -470,6 +468,23 @@ def test_a_peer_that_is_closed_by_a_message_delivers_no_other() -> None:
     peer = JsonRpcPeer(lambda data: None, on_message=close)
     peer.feed(lines(update("a"), update("b"), update("c"))[:-1])
     assert messages == [Notification("session/update", {"text": "a"})]
+
+
+def test_a_line_that_is_taken_before_it_is_parsed_is_delivered_to_nobody_else() -> None:
+    taken: list[bytes] = []
+    messages: list[Message] = []
+
+    def try_handle_line(line: bytes) -> bool:
+        if b'"b"' in line:
+            taken.append(line)
+        return b'"b"' in line
+
+    peer = JsonRpcPeer(lambda data: None, on_message=messages.append, try_handle_line=try_handle_line)
+    data = lines(update("a"), update("b"), update("c"))
+    peer.feed(data[:70])
+    peer.feed(data[70:])
+    assert [json.loads(line) for line in taken] == [update("b")]
+    assert messages == [Notification("session/update", {"text": text}) for text in "ac"]
 
 
 def test_parameters_that_are_none_are_left_out() -> None:

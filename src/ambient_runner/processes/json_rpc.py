@@ -9,112 +9,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 
 from ambient_runner.processes.json_lines import LineBuffer, is_line_too_deep, replace_lone_surrogates
+from ambient_runner.processes.json_rpc_messages import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    JsonRpcError,
+    Notification,
+    RawMessage,
+    Request,
+    Response,
+    begins_result,
+    describe_head,
+    is_request_id,
+    parse_error,
+    parse_head,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = [
-    "CANCEL_METHOD",
-    "INTERNAL_ERROR",
-    "INVALID_PARAMS",
-    "INVALID_REQUEST",
-    "METHOD_NOT_FOUND",
-    "JsonRpcError",
-    "JsonRpcPeer",
-    "Message",
-    "Notification",
-    "PeerClosed",
-    "Request",
-    "RequestId",
-    "Response",
-]
+    from ambient_runner.processes.json_rpc_messages import Message, RequestId
+
+__all__ = ["CANCEL_METHOD", "JsonRpcPeer", "PeerClosed"]
 
 logger = logging.getLogger(__name__)
 
 CANCEL_METHOD = "$/cancel_request"
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 
 _MAX_LINE_BYTES = 16 << 20
 _MAX_NAME = 100  # characters of an unknown method that are repeated in the answer
 _BLANK = b" \t\r"
-_METHOD = re.compile(rb'"method"\s*:\s*"([\w$/.-]{1,100})"')
-_RESULT = re.compile(rb'"(?:result|error)"\s*:')
-_SCALAR_MEMBER = re.compile(rb'\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+|null)\s*,')
-"""A member at the beginning of a message whose value is no object or list, and the comma after it."""
-
-RequestId = int | float | str | None
-"""The id of a request, as its sender chose it: 0 and null are ids too."""
-
-
-class JsonRpcError(Exception):
-    """The other side answered a request with an error."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(code, message, data)
-        self.code = code
-        self.message = message
-        self.data = data
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.code})"
 
 
 class PeerClosed(Exception):
     """The connection to the other side has ended."""
 
 
-class Notification(msgspec.Struct, frozen=True):
-    """A message that wants no answer."""
-
-    method: str
-    params: Any = None
-
-
-class Request(msgspec.Struct, frozen=True):
-    """A message that waits for `respond` or `respond_error` with its id."""
-
-    id: RequestId
-    method: str
-    params: Any = None
-
-
-class Response(msgspec.Struct, frozen=True):
-    """The answer to a `send_request`."""
-
-    id: RequestId
-    result: Any = None
-    error: JsonRpcError | None = None
-
-
-Message = Notification | Request | Response
-
-
-class _Line(msgspec.Struct):
-    """The members of any JSON-RPC message."""
-
-    id: Any = msgspec.UNSET
-    method: Any = msgspec.UNSET
-    params: Any = None
-    result: Any = msgspec.UNSET
-    error: Any = msgspec.UNSET
-
-
 class JsonRpcPeer:
     """Parses what the other side sends, and sends requests, notifications and answers to it.
 
     `on_message` gets every notification, every request whose method is in `methods`, and every response to a `send_request`. It must not
-    raise. It may call any method of the peer but `feed`. `name` is the other side's in the log.
+    raise. It may call any method of the peer but `feed`. `try_handle_line` is offered every line before it is parsed, and returns
+    True if that was all: a program that sends many messages of one kind has a faster way to read them. `name` is the other side's in the
+    log.
     """
 
     def __init__(
@@ -123,6 +66,7 @@ class JsonRpcPeer:
         *,
         methods: Collection[str] = (),
         on_message: Callable[[Message], None],
+        try_handle_line: Callable[[bytes], bool] | None = None,
         max_line_bytes: int = _MAX_LINE_BYTES,
         name: str = "another program",
     ) -> None:
@@ -135,11 +79,12 @@ class JsonRpcPeer:
         self._write = write
         self._methods = frozenset(methods)
         self._on_message = on_message
+        self._try_handle_line = try_handle_line
         self._lines = LineBuffer(max_line_bytes, self._handle_oversized)
         self._max_line_bytes = max_line_bytes
         self._name = name
         self._has_logged = False
-        self._decode = msgspec.json.Decoder(_Line).decode
+        self._decode = msgspec.json.Decoder(RawMessage).decode
         self._ids = count(1)
         self._calls: dict[RequestId, asyncio.Future[Any]] = {}
         self._requests: set[RequestId] = set()
@@ -152,10 +97,12 @@ class JsonRpcPeer:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the other side and deliver the messages that end in them."""
         self._is_feeding = True
+        try_handle_line = self._try_handle_line
         for line in self._lines.split(data):
             if self.is_closed:
                 return
-            self._receive(line)
+            if try_handle_line is None or not try_handle_line(line):
+                self._receive(line)
         self._is_feeding = False
 
     def close(self) -> None:
@@ -207,14 +154,14 @@ class JsonRpcPeer:
     def _handle_oversized(self, head: bytes, size: int) -> None:
         """Let nobody wait for a message that is too long."""
         self._log_oversized(head, size)
-        members, rest = _parse_head(head)
+        members, rest = parse_head(head)
         request_id, text = members.get("id"), f"The message is too long: at most {self._max_line_bytes} bytes are read"
-        if "id" not in members or not _is_request_id(request_id):
+        if "id" not in members or not is_request_id(request_id):
             return
         if "method" in members:
             self.respond_error(request_id, INVALID_REQUEST, text)
-        elif _RESULT.match(rest):
-            self._receive_response(_Line(id=request_id, error={"code": INVALID_REQUEST, "message": text}))
+        elif begins_result(rest):
+            self._receive_response(RawMessage(id=request_id, error={"code": INVALID_REQUEST, "message": text}))
 
     def _log_oversized(self, head: bytes, size: int) -> None:
         """Log the first message that is too long, by its method. Its text is not ours to log."""
@@ -225,7 +172,7 @@ class JsonRpcPeer:
             "A message of %s was dropped because it is too long: %s, %d bytes, of which at most %d are read. "
             "Further ones are dropped without a line here. A request gets an error as its answer, if its id is at the beginning.",
             self._name,
-            _describe_line(head),
+            describe_head(head),
             size,
             self._max_line_bytes,
         )
@@ -268,8 +215,8 @@ class JsonRpcPeer:
         if start == b"[":
             self.respond_error(None, INVALID_REQUEST, "Batches are not supported")
 
-    def _receive_request(self, message: _Line) -> None:
-        if not _is_request_id(message.id):
+    def _receive_request(self, message: RawMessage) -> None:
+        if not is_request_id(message.id):
             self.junk_lines += 1
             self.respond_error(None, INVALID_REQUEST, "The id is not a string, a number or null")
         elif message.method in self._methods:
@@ -277,13 +224,13 @@ class JsonRpcPeer:
         else:
             self.respond_error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method[:_MAX_NAME]}")
 
-    def _receive_response(self, message: _Line) -> None:
+    def _receive_response(self, message: RawMessage) -> None:
         if message.method is not msgspec.UNSET or (message.result is msgspec.UNSET and message.error is msgspec.UNSET):
             self.junk_lines += 1
             return
         request_id = message.id if type(message.id) is int else None
         result = None if message.result is msgspec.UNSET else message.result
-        error = _parse_error(message.error)
+        error = parse_error(message.error)
         if future := self._calls.pop(request_id, None):
             _resolve(future, result, error)
         elif request_id in self._requests:
@@ -305,42 +252,3 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: JsonRpcError | Non
         future.set_result(result)
     else:
         future.set_exception(error)
-
-
-def _is_request_id(value: Any) -> bool:
-    return value is None or type(value) in (int, float, str)
-
-
-def _describe_line(head: bytes) -> str:
-    """Return what a message is by its beginning: its method, if it has one."""
-    if method := _METHOD.search(head):
-        return method[1].decode()
-    return "a response" if _RESULT.search(head) else "a line that is no message"
-
-
-def _parse_head(head: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the first members of a message that has no end, up to one that is an object or a list, and what follows them."""
-    members: dict[str, Any] = {}
-    rest = head.lstrip(_BLANK).removeprefix(b"{")
-    while found := _SCALAR_MEMBER.match(rest):
-        try:
-            members[found[1].decode()] = msgspec.json.decode(found[2])
-        except (msgspec.MsgspecError, ValueError):
-            return {}, b""
-        rest = rest[found.end() :]
-    return members, rest.lstrip()
-
-
-def _parse_error(error: Any) -> JsonRpcError | None:
-    """Return the error of a response, however it is written; None without one."""
-    if error is None or error is msgspec.UNSET:
-        return None
-    if not isinstance(error, dict):
-        return JsonRpcError(INTERNAL_ERROR, str(error))
-    members = cast("dict[str, Any]", error)
-    code, message = members.get("code"), members.get("message")
-    return JsonRpcError(
-        code if type(code) is int else INTERNAL_ERROR,
-        message if type(message) is str else "The other side reported an error without a message",
-        members.get("data"),
-    )

@@ -7,6 +7,7 @@ pipes.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sys
 import threading
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExitWatch", "InputPipe", "OutputPipe"]
 
-_BLOCK_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 18
+"""Bytes that are read at once. After every read, other threads may run before this one."""
 _MAX_DRAINED_BLOCKS = 64
 
 
@@ -36,6 +38,7 @@ class OutputPipe:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         os.set_blocking(self._fd, False)
+        _enlarge_pipe(self._fd)
         self.resume()
 
     def pause(self) -> None:
@@ -169,6 +172,13 @@ class ExitWatch:
         self._process.wait()
         with suppress(RuntimeError):  # The event loop is closed.
             self._loop.call_soon_threadsafe(self._on_exit)
+
+
+def _enlarge_pipe(fd: int) -> None:
+    """Let a pipe hold a whole block, where the system allows it: the process writes on while the loop is busy."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _BLOCK_BYTES)
 
 
 def _open_pidfd(pid: int) -> int | None:

@@ -12,8 +12,8 @@ import pytest
 
 from ambient_runner.bridges.acp.bridge import ACPBridge
 from ambient_runner.errors import ConfigError, InvalidInput
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol.events import Cancelled, RunError, RunFinished, Success, ToolCallResult, UserMessage
-from ambient_runner.runs.run import ForkPoint
 from tests.bridges.acp.world import fake_command, serve
 from tests.machine_speed import unless_hung
 from tests.world import KEY, events_of, request
@@ -116,7 +116,7 @@ async def test_a_fork_gets_a_session_of_its_own_with_the_conversation_up_to_ther
         thread = world.thread()
         await thread.say("say one")
         await thread.say("say two")
-        point = ForkPoint(thread="t", before="u2")
+        point = ForkOrigin(thread_id="t", message_id="u2")
         events = await world.thread("fork").run(UserMessage(id="n", content="say three"), fork=point)
         blocks = world.received("session/prompt")[-1]["prompt"]
     assert _started(events) == ["replayed"]
@@ -284,6 +284,20 @@ async def test_a_folder_of_the_client_must_be_below_the_roots(tmp_path: Path) ->
         with pytest.raises(InvalidInput):
             await thread.say("env", forwarded_props={"acp": {"cwd": str(tmp_path / "other")}})
     assert project.is_dir()
+
+
+async def test_a_thread_is_not_bound_to_a_directory_of_the_server(tmp_path: Path) -> None:
+    """Below a root that contains the workspaces, a client could choose the workspace of another thread, or what the server keeps there."""
+    for name in ("other", ".records"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+    hidden = {"hidden_paths": [str(tmp_path / "work")]}
+    async with serve(tmp_path, roots=[str(tmp_path)], context=hidden) as world:
+        for name in ("work/other", "work/.records", "work"):
+            bound = {"acp": {"cwd": str(tmp_path / name)}}
+            assert await world.thread(f"at {name}").say("env", forwarded_props=bound) == []
+        own = tmp_path / "work/t"
+        own.mkdir()
+        assert str(own) in _texts(await world.thread().say("env", forwarded_props={"acp": {"cwd": str(own)}}))
 
 
 async def test_a_client_cannot_widen_the_mode(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ambient_runner.bridges.acp.profiles import GENERIC, Profile, find_profile
 from ambient_runner.bridges.acp.session_guard import ModeGuard
 from ambient_runner.bridges.acp.session_options import SessionOptions
 from ambient_runner.bridges.acp.session_state import SessionState
-from ambient_runner.processes.json_rpc import JsonRpcError, Response
+from ambient_runner.processes.json_rpc_messages import JsonRpcError, Response
 
 Json = dict[str, Any]
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 from ambient_runner.bridges.acp.errors import ACPAuthRequired, ACPError, ACPExited, ACPNotStarted
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.processes.child import ChildProcess
-from ambient_runner.processes.json_rpc import JsonRpcError, JsonRpcPeer, PeerClosed
+from ambient_runner.processes.json_rpc import JsonRpcPeer, PeerClosed
+from ambient_runner.processes.json_rpc_messages import JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from ambient_runner.bridges.acp.launch import Launch
     from ambient_runner.bridges.acp.profiles import Profile
-    from ambient_runner.processes.json_rpc import Message
+    from ambient_runner.processes.json_rpc_messages import Message
 
 __all__ = ["AUTH_REQUIRED", "AgentConnection"]
 
@@ -28,15 +29,31 @@ _EXIT_GRACE = 2.0
 
 
 class AgentConnection:
-    """One process of an agent. `on_message` receives its messages in order, `on_exit` is called when it is gone."""
+    """One process of an agent. `on_message` receives its messages in order, `on_exit` is called when it is gone.
 
-    def __init__(self, profile: Profile, on_message: Callable[[Message], None], on_exit: Callable[[], None]) -> None:
+    `try_handle_line` is that of `JsonRpcPeer`.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        on_message: Callable[[Message], None],
+        on_exit: Callable[[], None],
+        *,
+        try_handle_line: Callable[[bytes], bool] | None = None,
+    ) -> None:
         self.profile = profile
         self.received_bytes = 0
         """Bytes of its output so far."""
         self._on_exit = on_exit
         self._child: ChildProcess | None = None
-        self._peer = JsonRpcPeer(self._write, methods=_HANDLED_REQUESTS, on_message=on_message, name=profile.title)
+        self._peer = JsonRpcPeer(
+            self._write,
+            methods=_HANDLED_REQUESTS,
+            on_message=on_message,
+            try_handle_line=try_handle_line,
+            name=profile.title,
+        )
         self.notify = self._peer.notify
         self.respond = self._peer.respond
         self.respond_error = self._peer.respond_error

@@ -23,7 +23,7 @@ from ambient_runner.protocol.events import Interrupt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ambient_runner.processes.json_rpc import RequestId
+    from ambient_runner.processes.json_rpc_messages import RequestId
     from ambient_runner.protocol.events import ResumeEntry
 
 __all__ = [

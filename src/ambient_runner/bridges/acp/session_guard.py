@@ -13,7 +13,7 @@ from ambient_runner.bridges.acp.modes import is_widened
 from ambient_runner.bridges.acp.session_options import option_values
 from ambient_runner.bridges.acp.session_state import announced_mode
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.processes.json_rpc import RequestId
+from ambient_runner.processes.json_rpc_messages import RequestId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.acp.profiles import Profile
     from ambient_runner.bridges.acp.session_options import SessionOptions
     from ambient_runner.bridges.acp.session_state import SessionState
-    from ambient_runner.processes.json_rpc import Response
+    from ambient_runner.processes.json_rpc_messages import Response
 
 __all__ = ["ModeGuard"]
 

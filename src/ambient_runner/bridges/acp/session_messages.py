@@ -22,9 +22,10 @@ from ambient_runner.bridges.acp.pending_interrupts import OpenRequests
 from ambient_runner.bridges.acp.permissions import PermissionDecision, decide_request
 from ambient_runner.bridges.acp.session_guard import ModeGuard
 from ambient_runner.bridges.acp.session_state import SessionState, announced_mode
+from ambient_runner.bridges.acp.text_chunks import parse_text_chunk
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.pending_calls import PendingCall, PendingCalls
-from ambient_runner.processes.json_rpc import Notification, Request, Response
+from ambient_runner.processes.json_rpc_messages import Notification, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.acp.launch import Launch
     from ambient_runner.bridges.acp.shared import ACPBridgeState
     from ambient_runner.errors import BridgeError
-    from ambient_runner.processes.json_rpc import Message, RequestId
+    from ambient_runner.processes.json_rpc_messages import Message, RequestId
 
 __all__ = ["SessionReceiver"]
 
@@ -45,8 +46,6 @@ _REPLAY_TIMEOUT = 5.0  # seconds
 _LATE_CANCEL_DELAY = 1.0
 """Seconds for which an agent may keep a cancellation that came after the end of the turn."""
 _CHUNK_KINDS = frozenset({"agent_message_chunk", "agent_thought_chunk"})
-_PLAIN_MEMBERS = 2
-"""Number of members of a content block that is text and nothing else."""
 _STOPPED = "The user stopped the turn."
 """Result of a call of a client's tool that nobody will answer."""
 
@@ -79,7 +78,9 @@ class SessionReceiver:
         self.state = SessionState(is_safe=launch.audience == "safe")
         self.known_calls = KnownCalls()
         self.calls = PendingCalls(self._handle_client_call)
-        self.connection = AgentConnection(shared.profile, self._handle_message, self._handle_exit)
+        self.connection = AgentConnection(
+            shared.profile, self._handle_message, self._handle_exit, try_handle_line=self._try_handle_chunk
+        )
         self.messages = MessageBuffer(self.connection)
         self.messages.discard_excess(is_discarding=True)  # An agent that cannot write opens no session.
         self.guard = ModeGuard(shared.profile, self.state, self.connection.send_request, thread_id)
@@ -92,7 +93,8 @@ class SessionReceiver:
         self._profile = shared.profile
         self._thread_id = thread_id
         self._prompt_id: RequestId = None
-        self._chunk_kinds: frozenset[str] = frozenset() if shared.profile.quirks.has_mode_chatter else _CHUNK_KINDS
+        self._has_mode_chatter = shared.profile.quirks.has_mode_chatter
+        """True if chunks have to be searched for announcements of a mode."""
 
     def assign(self, launch: Launch, thread_id: str) -> None:
         """Give the process to a thread."""
@@ -156,8 +158,7 @@ class SessionReceiver:
             return
         match message:
             case Notification(method="session/update", params=params):
-                if not self._put_chunk(params):
-                    self._handle_update(as_object(params))
+                self._handle_update(as_object(params))
             case Notification(method="$/cancel_request", params=params):
                 self.requests.withdraw(as_object(params).get("requestId"))
             case Notification(method=method, params=params):
@@ -186,25 +187,20 @@ class SessionReceiver:
             self.messages.put(Update(update))
         self._stop_if_unguarded()
 
-    def _put_chunk(self, params: Any) -> bool:
-        """Add a plain chunk of text, of which there are more than of anything else. Return False for any other update."""
-        try:
-            update = params["update"]
-            kind, content = update["sessionUpdate"], update["content"]
-            text, is_plain = content["text"], content["type"] == "text" and len(content) == _PLAIN_MEMBERS
-        except (KeyError, TypeError):
-            return False
+    def _try_handle_chunk(self, line: bytes) -> bool:
+        """Add a plain chunk of text. Return False for any other line, and in a phase in which chunks are no text of the turn."""
+        chunk = parse_text_chunk(line)
         if (
-            not is_plain
-            or kind not in self._chunk_kinds
-            or type(text) is not str
-            or params["sessionId"] != self.session_id
+            chunk is None
+            or chunk.session_id != self.session_id
+            or not self.session_id
             or self.is_opening
+            or self.is_replaying
+            or self._has_mode_chatter
         ):
             return False
-        if "_meta" in update or "_meta" in params or self.is_replaying:
-            return False
-        self.messages.put_chunk(kind, update.get("messageId"), text, is_late=self.is_cancelled)
+        update = chunk.update
+        self.messages.put_chunk(update.kind, update.message_id, update.content.text, is_late=self.is_cancelled)
         return True
 
     def _handle_update(self, params: Mapping[str, Any]) -> None:

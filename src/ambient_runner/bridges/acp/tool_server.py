@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ambient_runner.bridges.toolkit.json_values import as_object, parse_json_or_text
 from ambient_runner.bridges.toolkit.mcp_content import to_mcp_blocks
 from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
-from ambient_runner.processes.json_rpc import INVALID_PARAMS, INVALID_REQUEST, JsonRpcPeer, Notification, Request
+from ambient_runner.processes.json_rpc import JsonRpcPeer
+from ambient_runner.processes.json_rpc_messages import INVALID_PARAMS, INVALID_REQUEST, Notification, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.pending_calls import PendingCall, PendingCalls
     from ambient_runner.bridges.toolkit.turns import TurnToolResult
-    from ambient_runner.processes.json_rpc import Message, RequestId
+    from ambient_runner.processes.json_rpc_messages import Message, RequestId
     from ambient_runner.protocol.events import Tool
 
 __all__ = ["SERVER_NAME", "ToolServer"]

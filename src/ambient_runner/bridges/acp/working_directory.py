@@ -35,9 +35,22 @@ def check_requested_directory(requested: Any, config: ACPConfig, memory: ACPMemo
 
 
 def find_directory(requested: Any, config: ACPConfig, ctx: PlatformContext, memory: ACPMemory) -> str:
-    """Return the directory of a thread: the one it is bound to, else the requested one, else that of the settings, else its workspace."""
+    """Return the directory of a thread: the one it is bound to, else the requested one, else that of the settings, else its workspace.
+
+    Raises: InvalidInput if a client has chosen one of the server's own.
+    """
     chosen = os.path.realpath(requested) if isinstance(requested, str) and requested else ""
-    return memory.cwd or chosen or config.cwd or ctx.cwd_path or ctx.workspace_path or str(Path.cwd())
+    chosen = memory.cwd or chosen
+    if chosen not in ("", config.cwd) and is_bound_directory(chosen, ctx) and _is_hidden(chosen, ctx):
+        raise InvalidInput(
+            "`forwardedProps.acp.cwd` is a directory that this server uses for other threads or its store. "
+            "Choose a directory of your own."
+        )
+    return chosen or config.cwd or ctx.cwd_path or ctx.workspace_path or str(Path.cwd())
+
+
+def _is_hidden(directory: str, ctx: PlatformContext) -> bool:
+    return any(Path(directory).is_relative_to(os.path.realpath(path)) for path in ctx.hidden_paths)
 
 
 def is_bound_directory(directory: str, ctx: PlatformContext) -> bool:
