@@ -58,7 +58,7 @@ async def test_a_workflow_behind_such_a_link_is_gone_and_can_be_chosen_again(tmp
 async def test_an_upload_takes_the_place_of_such_a_link(tmp_path: Path) -> None:
     async with server(WorkerBridge(), settings_of(tmp_path)) as client:
         await client.post("/files?threadId=t&name=a.txt", content=b"1", headers=BYTES)
-        (place,) = (tmp_path / "workspaces").rglob("a.txt")
+        (place,) = (tmp_path / "workspaces").rglob("file-uploads/a.txt")
         place.unlink()
         place.symlink_to(NOWHERE)
         response = await client.post("/files?threadId=t&name=a.txt", content=b"2", headers=BYTES)

@@ -48,7 +48,7 @@ async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_
             workspaces = Workspaces(
                 tmp_path / "root", rules=SourceRules(schemes=("http",), allow_private=True), git_environment=PATH
             )
-            left = tmp_path / "root/default/ann/trip/.ambient/tmp"
+            left = tmp_path / "root/.records/default/ann/trip/tmp"
             assert len(list(left.iterdir())) == 1
             workspace = await workspaces.prepare(ANN)
             assert workspace.repos == ()
@@ -104,7 +104,7 @@ async def test_two_processes_that_add_the_same_repository_end_with_one(tmp_path:
                 assert sorted([await said_by(one), await said_by(two)]) == ["new", "there"]
         path = tmp_path / "root/default/ann/trip"
         assert [entry.name for entry in (path / "repos").iterdir()] == ["app"]
-        assert list((path / ".ambient/tmp").iterdir()) == []
+        assert list((tmp_path / "root/.records/default/ann/trip/tmp").iterdir()) == []
 
 
 async def test_a_living_process_keeps_its_clone_while_another_begins_a_run(tmp_path: Path) -> None:

@@ -177,7 +177,8 @@ async def test_a_damaged_workspace_is_reported_and_not_used(tmp_path: Path) -> N
     bridge = WorkerBridge(mcp=False)
     async with server(bridge, settings_of(tmp_path)) as client:
         await talk(client, "hello", "u1")
-        (Path(bridge.contexts[0].workspace_path) / ".ambient" / "workspace.json").write_text("{")
+        (record,) = (tmp_path / "workspaces/.records").rglob("t")
+        (record / "workspace.json").write_text("{")
         failed = await talk(client, "again", "u2")
     assert ending(failed) == ("RUN_ERROR", "service_error")
     assert [event["value"]["stage"] for event in failed if event["type"] == "CUSTOM"] == ["workspace"]

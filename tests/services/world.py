@@ -32,8 +32,9 @@ EMPTY = {
     "default",
     "default/ann",
     "default/ann/trip",
-    *(f"default/ann/trip/{name}" for name in ("repos", "workflows", "artifacts", "file-uploads", ".ambient")),
-    *(f"default/ann/trip/.ambient/{name}" for name in ("tmp", "trash", "lock")),
+    *(f"default/ann/trip/{name}" for name in ("repos", "workflows", "artifacts", "file-uploads")),
+    *(".records", ".records/default", ".records/default/ann", ".records/default/ann/trip"),
+    *(f".records/default/ann/trip/{name}" for name in ("tmp", "trash", "uploads", "lock")),
 }
 """What there is of a workspace in which nothing is."""
 

@@ -20,6 +20,7 @@ __all__ = [
     "fsync_directory",
     "is_directory",
     "make_directory",
+    "move_entry",
     "open_file",
     "read_file",
     "write_file",
@@ -127,6 +128,19 @@ def delete_file(directory: Path, name: str) -> None:
             os.close(at)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise UnknownFile from error
+
+
+def move_entry(source: Path, name: str, target: Path, new_name: str) -> None:
+    """Move what has this name in a directory to another directory of the file system. Raises: OSError, also if one of the two is a link."""
+    source_handle = os.open(source, _OPEN_DIRECTORY)
+    try:
+        target_handle = os.open(target, _OPEN_DIRECTORY)
+        try:
+            os.rename(name, new_name, src_dir_fd=source_handle, dst_dir_fd=target_handle)
+        finally:
+            os.close(target_handle)
+    finally:
+        os.close(source_handle)
 
 
 def write_file(path: Path, data: bytes) -> None:

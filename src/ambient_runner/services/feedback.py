@@ -12,13 +12,15 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
+from ambient_runner.errors import InvalidFeedback, InvalidInput
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.projectors import FEEDBACK, FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunStarted, TextMessageStart, ToolCallStart, decode_event
 from ambient_runner.protocol.strict_json import is_too_deep
 from ambient_runner.runs.run import Actor
+from ambient_runner.runs.view_cache import require_thread
 from ambient_runner.services.bounded_http import send_request
+from ambient_runner.services.feedback_events import claim_feedback_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,11 +111,9 @@ async def record_feedback(
     """Store the feedback. Return the stored payload, without secrets, and True if the score was delivered too.
 
     `event_id` is the client's id of this feedback, if it may send it again (`feedback_events.py`).
-    Raises: UnknownThread, LedgerError.
+    Raises: UnknownThread, LedgerError; IdempotencyConflict if that feedback is stored already.
     """
-    info = await runner.ledger.get_thread(key)
-    if info is None:
-        raise UnknownThread
+    info = await require_thread(runner.ledger, key)
     payload = runner.secrets.redact_client_value(key, _with_known_user(key, feedback.payload), "feedback")
     trace_id = await _find_scored_trace(runner.ledger, info, feedback.payload)
     recorded = False
@@ -129,7 +129,8 @@ async def record_feedback(
         body["traceId"] = trace_id
     if event_id:
         body["clientEventId"] = event_id
-    await runner.append_platform_fact(key, FEEDBACK_OWNER, FEEDBACK, body)
+    claim = claim_feedback_event(info, event_id) if event_id else None
+    await runner.append_platform_fact(key, FEEDBACK_OWNER, FEEDBACK, body, claim=claim)
     return payload, recorded
 
 

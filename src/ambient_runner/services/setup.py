@@ -20,6 +20,7 @@ import msgspec
 
 from ambient_runner.errors import LedgerError, RunnerError
 from ambient_runner.protocol.events import (
+    DeveloperMessage,
     RunError,
     RunStarted,
     TextMessageContent,
@@ -199,9 +200,8 @@ class Setup:
         return self._agents[agent].file_system or self._agents[agent].mcp
 
     async def _add_credentials(self, run: Run, prepared: PreparedRun) -> tuple[PreparedRun, _Announcement | None]:
-        if (
-            _GRANT.get(run) is None
-        ):  # A run that was asked to stop before it had them waits here, where stopping ends it.
+        # A run that was asked to stop before it had them waits here, where stopping ends it.
+        if _GRANT.get(run) is None:
             await self.grant_credentials(run)
         grant = _GRANT.get(run)
         if grant and grant.error:
@@ -270,11 +270,15 @@ class Setup:
         return _developer_message(f"{_MESSAGE_ID_PREFIX}-{stage}-{announcement.digest}-{run.key[:8]}", text)
 
     async def _last_stored_digest(self, run: Run, stage: str) -> str | None:
-        """Return the digest of the stage's last message in this thread, from any process: it is part of the message's id."""
+        """Return the digest of the stage's last message in this thread, from any process: it is part of the message's id.
+
+        An agent can choose that id too, but not the role.
+        """
         if not run.is_continuation:
             return None
         prefix = f"{_MESSAGE_ID_PREFIX}-{stage}-"
-        message_ids = [message.id for message in await self._messages(run.thread) if message.id.startswith(prefix)]
+        sent = [message for message in await self._messages(run.thread) if isinstance(message, DeveloperMessage)]
+        message_ids = [message.id for message in sent if message.id.startswith(prefix)]
         return message_ids[-1].removeprefix(prefix)[:16] if message_ids else None
 
 

@@ -10,7 +10,7 @@ import pytest
 from ambient_runner.bridges.toolkit.command_files import edits_protected_path, is_protected
 from ambient_runner.bridges.toolkit.permission_rules import RequestedCall
 
-CWD = "/work/project"
+CWD = "/srv/project"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_manifest_above_the_size_limit_is_an_error(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-def test_writing_that_fails_keeps_the_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_that_fails_keeps_the_old_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_manifest(tmp_path, FULL)
 
     def full_disk(handle: int) -> None:

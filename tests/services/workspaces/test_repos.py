@@ -125,7 +125,7 @@ async def test_a_removed_repository_stays_under_a_running_agent_and_goes_before_
         assert following.repos == ()
         assert following.cwd_path == following.artifacts
         assert not added.path.exists()
-        assert it.inside() == EMPTY | {"default/ann/trip/.ambient/workspace.json"}
+        assert it.inside() == EMPTY | {".records/default/ann/trip/workspace.json"}
 
 
 async def test_it_can_be_added_again_while_the_removed_one_is_still_in_use(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ async def test_an_upload_that_is_too_large_or_cut_short_leaves_the_old_one(tmp_p
     with pytest.raises(ConnectionError):
         await it.files.save_upload(ANN, "a", cut())
     assert (it.path / "file-uploads/a").read_bytes() == b"0123456789"
-    assert list((it.path / ".ambient/tmp").iterdir()) == []
+    assert list((tmp_path / "root/.records/default/ann/trip/tmp").iterdir()) == []
 
 
 async def test_there_is_an_end_to_uploads(tmp_path: Path) -> None:

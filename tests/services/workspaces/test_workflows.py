@@ -130,7 +130,7 @@ async def test_a_change_that_fails_is_an_error_and_the_old_workflow_stays(tmp_pa
             with pytest.raises(ServiceError):
                 await it.change(server.url("gone"))
         assert await it.prepare(ANN) == before
-        assert list((before.path / ".ambient/tmp").iterdir()) == []
+        assert list((tmp_path / "root/.records/default/ann/trip/tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize("path", ["..", "../..", "a/../../..", "./a", "a//b", "a/./b", "a\\..\\b", "a\0b", "x" * 2000])

@@ -20,6 +20,8 @@ from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, BOB
 from tests.services.world import unerasable
 
+RECORD = "root/.records/default/ann/trip"
+
 
 async def test_a_new_workspace_has_its_directories_and_begins_among_the_artifacts(tmp_path: Path) -> None:
     path = tmp_path / "far/away/default/ann/trip"
@@ -30,7 +32,7 @@ async def test_a_new_workspace_has_its_directories_and_begins_among_the_artifact
         artifacts=path / "artifacts",
         uploads=path / "file-uploads",
     )
-    assert {entry.name for entry in path.iterdir()} == {"repos", "workflows", "artifacts", "file-uploads", ".ambient"}
+    assert {entry.name for entry in path.iterdir()} == {"repos", "workflows", "artifacts", "file-uploads"}
     assert {oct(entry.stat().st_mode & 0o777) for entry in [path, *path.iterdir()]} == {"0o700"}
 
 
@@ -70,9 +72,12 @@ async def test_threads_with_similar_ids_have_separate_workspaces(tmp_path: Path)
         "workflows",
         "artifacts",
         "file-uploads",
-        ".ambient",
-        ".ambient/tmp",
-        ".ambient/trash",
+        "../../../.records",
+        "../../../.records/default",
+        "../../../.records/default/ann",
+        "../../../.records/default/ann/trip",
+        "../../../.records/default/ann/trip/tmp",
+        "../../../.records/default/ann/trip/trash",
         "..",
         "../..",
     ],
@@ -117,7 +122,7 @@ async def test_a_damaged_record_is_an_error_and_the_files_stay(tmp_path: Path) -
     workspaces = Workspaces(tmp_path / "root")
     workspace = await workspaces.prepare(ANN)
     (workspace.artifacts / "work.txt").write_text("work")
-    (workspace.path / ".ambient/workspace.json").write_text("{")
+    (tmp_path / RECORD / "workspace.json").write_text("{")
     with pytest.raises(ServiceError):
         await workspaces.prepare(ANN)
     assert (workspace.artifacts / "work.txt").read_text() == "work"
@@ -125,11 +130,11 @@ async def test_a_damaged_record_is_an_error_and_the_files_stay(tmp_path: Path) -
 
 async def test_leftovers_of_a_dead_process_are_removed_and_work_of_a_live_one_is_not(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    own = (await workspaces.prepare(ANN)).path / ".ambient"
+    own, path = tmp_path / RECORD, (await workspaces.prepare(ANN)).path
     (own / "tmp/left/tree").mkdir(parents=True)
     (own / "tmp/left/tree/pack").write_text("half")
     (own / "trash/half-removed").mkdir()
-    (own.parent / "workflows/never-named").mkdir()
+    (path / "workflows/never-named").mkdir()
     (tmp_path / "outside").mkdir()
     (own / "tmp/link").symlink_to(tmp_path / "outside")
     directory = await workspaces.open_layout(ANN)
@@ -139,7 +144,7 @@ async def test_leftovers_of_a_dead_process_are_removed_and_work_of_a_live_one_is
         assert [path.name for path in (own / "tmp").iterdir()] == [held.name]
         assert (held / "x").read_text() == "mine"
         assert list((own / "trash").iterdir()) == []
-        assert list((own.parent / "workflows").iterdir()) == []
+        assert list((path / "workflows").iterdir()) == []
     assert list((own / "tmp").iterdir()) == []
     assert (tmp_path / "outside").is_dir()
 
@@ -149,7 +154,8 @@ async def test_a_lock_that_is_something_else_is_an_error_and_nothing_is_written_
     tmp_path: Path, kind: str
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    lock = (await workspaces.prepare(ANN)).path / ".ambient/lock"
+    await workspaces.prepare(ANN)
+    lock = tmp_path / RECORD / "lock"
     lock.unlink()
     if kind == "directory":
         lock.mkdir()
@@ -165,8 +171,8 @@ async def test_a_lock_that_stays_taken_is_waited_for_and_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    own = (await workspaces.prepare(ANN)).path / ".ambient"
-    with (own / "lock").open() as lock:
+    await workspaces.prepare(ANN)
+    with (tmp_path / RECORD / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         monkeypatch.setattr(layout_module, "_LOCK_TIMEOUT", 0.1)
         with unless_hung():
@@ -219,7 +225,7 @@ async def test_many_changes_at_once_lose_none(tmp_path: Path) -> None:
     assert sorted((await directory.load_manifest()).stale) == sorted(f"n{number}" for number in range(20))
 
 
-@pytest.mark.parametrize("place", [".", "..", "artifacts", ".ambient", "repos"])
+@pytest.mark.parametrize("place", [".", "..", "artifacts", "../../../.records/default", "repos"])
 async def test_a_thread_with_a_link_in_place_of_a_directory_can_be_erased(tmp_path: Path, place: str) -> None:
     """The link stayed where the thread's own directory was, and no run of that thread could begin any more."""
     workspaces = Workspaces(tmp_path / "root")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.services.workspaces.git import Git
 
-__all__ = ["BranchRefs", "read_refs"]
+__all__ = ["BranchRefs", "is_plain_repository", "read_refs"]
 
 _GIT_TIMEOUT = 10.0
 """Seconds git has to list the branches."""
@@ -54,7 +54,7 @@ def _read_head(repo: Path) -> str:
     try:
         if not is_directory(repo):
             raise ServiceError("Its directory is gone. Add it again, or remove it.")
-        head = read_file(repo / ".git", PurePosixPath("HEAD"), _MAX_HEAD_BYTES) if _is_plain(repo) else None
+        head = read_file(repo / ".git", PurePosixPath("HEAD"), _MAX_HEAD_BYTES) if is_plain_repository(repo) else None
     except (ValueError, OSError) as error:
         raise ServiceError(_NOT_PLAIN) from error
     if head is None:
@@ -63,7 +63,7 @@ def _read_head(repo: Path) -> str:
     return ref if kind == "ref" else ""
 
 
-def _is_plain(repo: Path) -> bool:
+def is_plain_repository(repo: Path) -> bool:
     """Return True if `.git` is a directory of its own. A file, a link or a shared object store would expose data of other threads."""
     git_dir = repo / ".git"
     shared = (git_dir / "commondir", git_dir / "objects" / "info" / "alternates")

@@ -1,7 +1,8 @@
-"""A thread's directory on disk: its layout, the lock around its manifest, and scratch directories for unfinished work.
+"""A thread's directory on disk, which is the agent's, and the directory of the server's own files about it, which is elsewhere.
 
-Unfinished work is in `.ambient/tmp`, each piece in a directory that its worker holds locked. The lock ends with the process, so an unlocked
-directory was left by a process that died, and is removed.
+The second one has the manifest, the lock around it, and scratch directories for unfinished work. Unfinished work is in `tmp`, each piece in
+a directory that its worker holds locked. The lock ends with the process, so an unlocked directory was left by a process that died, and is
+removed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CANNOT_WRITE = (
     "The server's operator has to check that the directory of the workspaces is writable and has free space."
 )
 
-_DIRECTORIES = ("repos", "workflows", "artifacts", "file-uploads", ".ambient", ".ambient/tmp", ".ambient/trash")
+_DIRECTORIES = ("repos", "workflows", "artifacts", "file-uploads")
+_RECORD_DIRECTORIES = ("tmp", "trash", "uploads")
 _MAX_NUMBERED_NAME = 90
 """Characters that remain of a name before its number."""
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,14 +52,18 @@ class WorkspaceLayout:
     """Paths of one thread's files. Work under `run_locked` excludes all other processes."""
 
     path: Path
-
-    @property
-    def ambient_dir(self) -> Path:
-        return self.path / ".ambient"
+    """The agent's: it can change everything below."""
+    record_dir: Path
+    """The server's own: manifest, lock, names of uploads, trash and unfinished work."""
 
     @property
     def uploads(self) -> Path:
         return self.path / "file-uploads"
+
+    @property
+    def upload_names(self) -> Path:
+        """The directory with an empty file for each upload of a user: an agent can write to `uploads` too."""
+        return self.record_dir / "uploads"
 
     @property
     def artifacts(self) -> Path:
@@ -71,8 +77,14 @@ class WorkspaceLayout:
 
     def create_missing(self) -> None:
         """Create the missing directories of the layout. Raises: ServiceError when something else is in the place of one."""
-        for part in _DIRECTORIES:
-            make_directory(self.path / part)
+        for part in (*(self.path / name for name in _DIRECTORIES), self.record_dir):
+            make_directory(part)
+        self.create_record_dirs(self.record_dir)
+
+    def create_record_dirs(self, directory: Path) -> None:
+        """Create what is missing in the server's own directory, or in one that becomes it. Raises: ServiceError."""
+        for name in _RECORD_DIRECTORIES:
+            make_directory(directory / name)
 
     async def load_manifest(self) -> WorkspaceManifest:
         """Read the current manifest in a thread. Raises: ServiceError when it is damaged."""
@@ -80,14 +92,14 @@ class WorkspaceLayout:
 
     def read_manifest(self) -> WorkspaceManifest:
         """Read the current manifest. Blocks. Raises: ServiceError when it is damaged."""
-        return read_manifest(self.ambient_dir)
+        return read_manifest(self.record_dir)
 
     def write_manifest(self, manifest: WorkspaceManifest) -> None:
         """Replace the manifest. Call it only under `run_locked`, together with the read it is based on."""
-        write_manifest(self.ambient_dir, manifest)
+        write_manifest(self.record_dir, manifest)
 
     def free_name(self, parent: str, name: str) -> str:
-        """Return a free name for a new directory in `repos` or `workflows`: this one, or with a number if it is taken."""
+        """Return a free name for a new directory in one of the agent's: this one, or with a number if it is taken."""
         names = itertools.chain([name], (f"{name[:_MAX_NUMBERED_NAME]}-{number}" for number in itertools.count(2)))
         return next(free for free in names if not os.path.lexists(self.path / parent / free))
 
@@ -102,7 +114,7 @@ class WorkspaceLayout:
         Raises: what the work raises; ServiceError when the lock stays taken, or the workspace cannot be written.
         """
         try:
-            lock = await anyio.to_thread.run_sync(os.open, self.ambient_dir / "lock", _LOCK_FLAGS, 0o600)
+            lock = await anyio.to_thread.run_sync(os.open, self.record_dir / "lock", _LOCK_FLAGS, 0o600)
             try:
                 await _acquire_lock(lock)
                 return await anyio.to_thread.run_sync(work)
@@ -125,7 +137,7 @@ class WorkspaceLayout:
                 os.close(lock)
 
     def _make_scratch(self) -> tuple[Path, int]:
-        directory = self.ambient_dir / "tmp" / os.urandom(8).hex()
+        directory = self.record_dir / "tmp" / os.urandom(8).hex()
         directory.mkdir(mode=0o700)
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -138,12 +150,12 @@ class WorkspaceLayout:
         """
         manifest = await self.run_locked(self._trash_leftovers)
         with isolate(f"emptying the trash of the workspace {self.path}"):
-            await anyio.to_thread.run_sync(_empty_directory, self.ambient_dir / "trash")
+            await anyio.to_thread.run_sync(_empty_directory, self.record_dir / "trash")
         return manifest
 
     def _trash_leftovers(self) -> WorkspaceManifest:
         manifest = self.read_manifest()
-        for directory in (self.ambient_dir / "tmp").iterdir():
+        for directory in (self.record_dir / "tmp").iterdir():
             if not _is_locked(directory):
                 self._move_to_trash(directory)
         for workflow in (self.path / "workflows").iterdir():
@@ -158,7 +170,7 @@ class WorkspaceLayout:
 
     def _move_to_trash(self, path: Path) -> None:
         with suppress(FileNotFoundError):
-            path.rename(self.ambient_dir / "trash" / os.urandom(8).hex())
+            path.rename(self.record_dir / "trash" / os.urandom(8).hex())
 
 
 def _empty_directory(directory: Path) -> None:

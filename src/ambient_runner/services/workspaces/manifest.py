@@ -15,20 +15,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "MANIFEST_FILE",
+    "MAX_MANIFEST_BYTES",
     "RepoEntry",
     "Rubric",
     "WorkflowConfig",
     "WorkflowEntry",
     "WorkspaceManifest",
+    "check_repo_entry",
     "read_manifest",
     "write_manifest",
 ]
 
 logger = logging.getLogger(__name__)
 
-_FILE_NAME = "workspace.json"
+MANIFEST_FILE = "workspace.json"
+MAX_MANIFEST_BYTES = 8 << 20
 _VERSION = 1
-_MAX_BYTES = 8 << 20
 
 
 class _ManifestPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -101,7 +104,7 @@ def read_manifest(directory: Path) -> WorkspaceManifest:
     Raises: ServiceError when it is damaged or of another version.
     """
     try:
-        data = read_file(directory, check_relative_path(_FILE_NAME), _MAX_BYTES)
+        data = read_file(directory, check_relative_path(MANIFEST_FILE), MAX_MANIFEST_BYTES)
         manifest = msgspec.json.decode(data, type=WorkspaceManifest) if data is not None else WorkspaceManifest()
         _check_manifest(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput, ValueError) as error:
@@ -110,7 +113,7 @@ def read_manifest(directory: Path) -> WorkspaceManifest:
 
 
 def write_manifest(directory: Path, manifest: WorkspaceManifest) -> None:
-    write_file(directory / _FILE_NAME, msgspec.json.encode(manifest) + b"\n")
+    write_file(directory / MANIFEST_FILE, msgspec.json.encode(manifest) + b"\n")
 
 
 def _check_manifest(manifest: WorkspaceManifest) -> None:
@@ -118,8 +121,7 @@ def _check_manifest(manifest: WorkspaceManifest) -> None:
     if manifest.version != _VERSION:
         raise ValueError("written by another version")
     for repo in manifest.repos:
-        check_name(repo.name)
-        check_name(repo.directory)
+        check_repo_entry(repo)
     if manifest.workflow:
         check_name(manifest.workflow.directory)
         if manifest.workflow.path:
@@ -128,9 +130,15 @@ def _check_manifest(manifest: WorkspaceManifest) -> None:
         check_name(name)
 
 
+def check_repo_entry(entry: RepoEntry) -> None:
+    """Return if the names of the entry are valid. Raises: InvalidInput."""
+    check_name(entry.name)
+    check_name(entry.directory)
+
+
 def _damaged_error(directory: Path) -> ServiceError:
-    logger.error("The workspace manifest %s is damaged; repair or delete the file", directory / _FILE_NAME)
+    logger.error("The workspace manifest %s is damaged; repair or delete the file", directory / MANIFEST_FILE)
     return ServiceError(
-        "The manifest of this workspace cannot be read. The server's operator can repair or delete its `.ambient/workspace.json`; "
-        "the other files are unchanged."
+        "The manifest of this workspace cannot be read. The server's operator finds its path in the log, and can repair or delete "
+        "it; the other files are unchanged."
     )

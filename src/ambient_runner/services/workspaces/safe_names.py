@@ -15,7 +15,7 @@ _LONG_NAME_PREFIX = 32
 _DIRECTORY_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-_")
 _REF_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_")
 _REPO_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_FORBIDDEN_IN_REFS = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)")
+_FORBIDDEN_IN_REFS = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|\Z)")
 _MAX_REF = 200
 _NAME_RULE = (
     "It has 1 to 100 letters, digits, dots, dashes and underscores, does not begin with a dot or a dash, "

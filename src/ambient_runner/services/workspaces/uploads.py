@@ -92,9 +92,14 @@ class WorkspaceFiles:
             return await layout.run_locked(lambda: self._store_upload(layout, scratch / "upload", name))
 
     async def list_uploads(self, thread: ThreadKey) -> list[FileInfo]:
-        """Return the uploads, sorted by name."""
+        """Return the files among the uploads, sorted by name: those of users, and what an agent has put there."""
         layout = await self._workspaces.find_layout(thread)
         return await anyio.to_thread.run_sync(_list_files, layout.uploads, self._max_files, 1) if layout else []
+
+    async def list_user_uploads(self, thread: ThreadKey) -> tuple[str, ...]:
+        """Return the names of the uploads that users have sent, sorted. A name that an agent chose is not among them."""
+        layout = await self._workspaces.find_layout(thread)
+        return await anyio.to_thread.run_sync(_list_user_uploads, layout) if layout else ()
 
     async def list_artifacts(self, thread: ThreadKey) -> list[FileInfo]:
         """Return the agent's artifacts, sorted by path, up to the configured maximum."""
@@ -110,6 +115,7 @@ class WorkspaceFiles:
         if layout is None:
             raise UnknownFile
         await anyio.to_thread.run_sync(delete_file, layout.uploads, path)
+        await anyio.to_thread.run_sync(_remove_upload_name, layout, path)
 
     @asynccontextmanager
     async def open_upload(self, thread: ThreadKey, name: str) -> AsyncGenerator[OpenFile, None]:
@@ -157,6 +163,8 @@ class WorkspaceFiles:
             raise InvalidInput("A directory has that name. Choose another name.")
         if not os.path.lexists(target) and sum(1 for _ in layout.uploads.iterdir()) >= self._max_files:
             raise PayloadTooLarge(f"A thread keeps at most {self._max_files} uploads. Delete some first.")
+        # The name first: one without a file is not listed.
+        (layout.upload_names / name).touch(mode=0o600)
         source.replace(target)
         fsync_directory(layout.uploads)
         status = target.lstat()
@@ -172,6 +180,17 @@ def _upload_name(name: str) -> str:
             "That is not a valid file name. Use up to 200 bytes, no slashes, and no dot or dash at the start."
         )
     return name
+
+
+def _list_user_uploads(layout: WorkspaceLayout) -> tuple[str, ...]:
+    if not is_directory(layout.upload_names):
+        return ()
+    names = sorted(path.name for path in layout.upload_names.iterdir())
+    return tuple(name for name in names if os.path.lexists(layout.uploads / name))
+
+
+def _remove_upload_name(layout: WorkspaceLayout, name: str) -> None:
+    (layout.upload_names / name).unlink(missing_ok=True)
 
 
 def _list_files(root: Path, limit: int, max_depth: int) -> list[FileInfo]:

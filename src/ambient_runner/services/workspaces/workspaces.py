@@ -18,6 +18,7 @@ from ambient_runner.services.workspaces.clone import CloneLimits, Cloner
 from ambient_runner.services.workspaces.clone_sources import Scheme, SourceRules
 from ambient_runner.services.workspaces.git import Git
 from ambient_runner.services.workspaces.layout import CANNOT_WRITE, WorkspaceLayout
+from ambient_runner.services.workspaces.layout_migration import create_record
 from ambient_runner.services.workspaces.safe_names import directory_name, thread_branch
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Repo", "Workflow", "Workspace", "Workspaces"]
 
 _TRASH = ".trash"
+_RECORDS = ".records"
+"""The server's own files about workspaces, in the same order as these. No agent's directory is above it, below it or has its name."""
 _NOT_ERASED = (
     "Some files of this thread could not be deleted. The server tries again when it starts; "
     "its operator finds the reason in the log."
@@ -140,9 +143,15 @@ class Workspaces:
         return await anyio.to_thread.run_sync(self._make_layout, thread)
 
     async def find_layout(self, thread: ThreadKey) -> WorkspaceLayout | None:
-        """Return the thread's directory, if it has one. Nothing in it is created or checked."""
+        """Return the thread's directory, if it has one. Nothing in it is created or checked, but for the manifest of an earlier version.
+
+        Raises: ServiceError.
+        """
         layout = self._layout_of(thread)
-        return layout if await anyio.to_thread.run_sync(is_directory, layout.path) else None
+        if not await anyio.to_thread.run_sync(is_directory, layout.path):
+            return None
+        await anyio.to_thread.run_sync(self._make_record, layout, thread)
+        return layout
 
     async def change_locked(self, thread: ThreadKey, work: Callable[[WorkspaceLayout], T]) -> T | None:
         """Run the work with the lock on the thread's directory; None if it has none. Raises: what the work raises; ServiceError."""
@@ -152,8 +161,9 @@ class Workspaces:
         return await layout.run_locked(lambda: work(layout))
 
     async def has_files(self, thread: ThreadKey) -> bool:
-        """Return True if there is anything to erase: the thread's directory, or another file in its place."""
-        return await anyio.to_thread.run_sync(self._existing_path, self._thread_path(thread)) is not None
+        """Return True if there is anything to erase: a directory of the thread, or another file in its place."""
+        found = [await anyio.to_thread.run_sync(self._existing_path, path) for path in self._paths_of(thread)]
+        return any(path is not None for path in found)
 
     def on_erase(self, callback: Callable[[ThreadKey], None]) -> None:
         """Register a callback for erased workspaces."""
@@ -167,29 +177,51 @@ class Workspaces:
         await self.jobs.cancel_and_wait(*self.jobs.for_thread(thread))
         for callback in self._erase_callbacks:
             callback(thread)
-        await anyio.to_thread.run_sync(self._erase_tree, self._thread_path(thread))
+        # The record last: it must not be missing while there is a directory in which an agent may have written a manifest.
+        for path in self._paths_of(thread):
+            await anyio.to_thread.run_sync(self._erase_tree, path)
 
-    def _thread_path(self, thread: ThreadKey) -> Path:
-        return self.root.absolute().joinpath(*map(directory_name, thread))
+    def _paths_of(self, thread: ThreadKey) -> tuple[Path, Path]:
+        """Return the thread's directory, which is the agent's, and that of the server's own files about it."""
+        root, names = self.root.absolute(), [directory_name(part) for part in thread]
+        return root.joinpath(*names), root.joinpath(_RECORDS, *names)
 
     def _layout_of(self, thread: ThreadKey) -> WorkspaceLayout:
-        return WorkspaceLayout(self.root.resolve() / self._thread_path(thread).relative_to(self.root.absolute()))
+        root = self.root.resolve()
+        path, record_dir = (root / path.relative_to(self.root.absolute()) for path in self._paths_of(thread))
+        return WorkspaceLayout(path, record_dir)
 
     def _make_layout(self, thread: ThreadKey) -> WorkspaceLayout:
-        path = self._thread_path(thread)
+        layout = self._layout_of(thread)
         try:
             make_private_dir(self.root)
-            for part in (path.parent.parent, path.parent, path):
+            for part in self._parts_below_root(self._paths_of(thread)[0]):
                 make_directory(part)
-            layout = self._layout_of(thread)
+            self._make_record(layout, thread)
             layout.create_missing()
         except OSError as error:
             raise ServiceError(CANNOT_WRITE) from error
         return layout
 
+    def _make_record(self, layout: WorkspaceLayout, thread: ThreadKey) -> None:
+        """Create the directory of the record if it is missing. Raises: ServiceError."""
+        if os.path.lexists(layout.record_dir):
+            return
+        try:
+            for part in self._parts_below_root(self._paths_of(thread)[1].parent):
+                make_directory(part)
+            create_record(layout)
+        except OSError as error:
+            raise ServiceError(CANNOT_WRITE) from error
+
+    def _parts_below_root(self, path: Path) -> list[Path]:
+        """Return the directories from below the root to this one."""
+        root = self.root.absolute()
+        return [*reversed([part for part in path.parents if part != root and part.is_relative_to(root)]), path]
+
     def _existing_path(self, path: Path) -> Path | None:
-        """Return the thread's directory, or what an agent has put in the place of it or of a parent; None if there is nothing."""
-        for part in (path.parent.parent, path.parent, path):
+        """Return the directory, or what an agent has put in the place of it or of a parent; None if there is nothing."""
+        for part in self._parts_below_root(path):
             if not is_directory(part):
                 return part if os.path.lexists(part) else None
         return path
