@@ -117,7 +117,7 @@ function Message({ id, messageId }) {
   );
 }
 
-const ENDS = { error: "The last answer failed.", cancelled: "The last answer was stopped." };
+const ENDS = { failed: "The last answer failed.", stopped: "The last answer was stopped." };
 
 /** What a person should know beside the messages: the connection, a refusal, how the last run ended. */
 function Status({ id }) {

@@ -249,3 +249,33 @@ async def test_hidden_tabs_hold_no_connection_and_miss_nothing(tmp_path: Path) -
         finally:
             await anyio.to_thread.run_sync(server.stop)
     assert shown == stored
+
+
+async def test_a_thread_whose_messages_are_larger_than_a_snapshot_of_a_run_is_shown(tmp_path: Path) -> None:
+    """A run leaves out a snapshot above 8 MiB, because its readers have the messages. A page that opens the thread has none."""
+    thread, text = new_id("thread"), "x" * (3 << 20)
+    with unless_hung():
+        server = await anyio.to_thread.run_sync(start, tmp_path / "ambient.db")
+        try:
+            await run(server.url, run_input(thread, f"say {text}"))
+            frames = await run(server.url, run_input(thread, f"say {text}"))
+            output = await anyio.to_thread.run_sync(partial(run_node, CLIENTS / "large_thread.mjs", server.url, thread))
+        finally:
+            await anyio.to_thread.run_sync(server.kill)
+    assert "ambient:snapshot_skipped" in {event.get("name") for event in events_of(frames)}
+    asked, answered = ["user", len(f"say {text}")], ["assistant", len(text)]
+    assert json.loads(output) == {"messages": [asked, answered] * 2, "connection": "live", "gaps": 0}
+
+
+async def test_a_message_on_a_deleted_thread_begins_it_anew(tmp_path: Path) -> None:
+    thread = new_id("thread")
+    with unless_hung():
+        server = await anyio.to_thread.run_sync(start, tmp_path / "ambient.db")
+        try:
+            await run(server.url, run_input(thread, "say first"))
+            program = CLIENTS / "deleted_thread.mjs"
+            output = await anyio.to_thread.run_sync(partial(run_node, program, server.url, thread))
+        finally:
+            await anyio.to_thread.run_sync(server.kill)
+    anew = {"anew": ["say second", "second"], "runs": 1, "error": None}
+    assert json.loads(output) == {"gone": ["say first", "first"], **anew}

@@ -15,7 +15,7 @@ export type Connection =
   | { readonly state: "hidden" }
   /** The server refused. It is asked again after a message was sent, or with `reconnect`. */
   | { readonly state: "refused"; readonly status: number; readonly code: string; readonly message: string }
-  /** The thread was deleted, or is no longer retained. */
+  /** The thread was deleted, or is no longer retained. The next message that is sent begins it anew. */
   | { readonly state: "gone" };
 
 export interface StreamOptions {

@@ -1,7 +1,7 @@
 // Our own events, `CUSTOM` with a name that begins with `ambient:`. All others are left to the page.
 import type { Draft } from "./draft.js";
 import { changeRun } from "./reduce_runs.js";
-import type { Feedback, PendingCall, Run, RunInfo, RunStatus, ThreadInfo } from "./thread.js";
+import type { Feedback, PendingCall, Run, ThreadInfo } from "./thread.js";
 import { asList, asObject, isObject, isString, type FrameWith, type TokenUsage } from "./wire.js";
 
 export function applyCustom(draft: Draft, frame: FrameWith<"name">): void {
@@ -35,8 +35,8 @@ function applyThreadInfo(draft: Draft, value: Readonly<Record<string, unknown>>)
   if (isObject(value.feedback)) thread.feedback = value.feedback as Record<string, Feedback>;
   if (thread.run?.status !== "running") thread.pendingCalls = asList(value.pendingCalls).filter(isPendingCall);
   if (isSnapshot && !thread.runs.length && isObject(value.lastRun) && isString(value.lastRun.runId)) {
-    thread.run = runOf(info.lastRun as RunInfo);
-    thread.runs = [thread.run];
+    // A run that is live follows from its RUN_STARTED, so this one has ended.
+    thread.runs = [(thread.run = value.lastRun as unknown as Run)];
   }
 }
 
@@ -50,16 +50,4 @@ function withdrawRestatingRun({ thread }: Draft): boolean {
   thread.runs = thread.runs.slice(0, -1);
   thread.run = thread.runs.at(-1);
   return true;
-}
-
-const STATUSES = new Map<string, RunStatus>([
-  ["finished", "success"],
-  ["interrupted", "interrupt"],
-  ["failed", "error"],
-  ["stopped", "cancelled"],
-]);
-
-/** Return the last run of a snapshot. A run that is live follows from its RUN_STARTED, so this one has ended. */
-function runOf({ status, ...rest }: RunInfo): Run {
-  return { ...rest, status: STATUSES.get(status) ?? (status as RunStatus) };
 }

@@ -29,16 +29,17 @@ const isNumber = (value: unknown): value is number => typeof value === "number";
 export function finishRun(draft: Draft, frame: Frame): void {
   const { type, interrupts, pendingToolCallIds } = asObject(frame.outcome);
   const { result } = frame;
-  const status = type === "interrupt" || type === "cancelled" ? type : "success";
+  const isInterrupted = type === "interrupt";
+  const status = isInterrupted ? "interrupted" : type === "cancelled" ? "stopped" : "finished";
   endRun(draft, frame, { status, ...(result !== undefined && { result }) });
-  if (status === "interrupt") draft.thread.interrupts = asList(interrupts).filter(isInterrupt);
+  if (isInterrupted) draft.thread.interrupts = asList(interrupts).filter(isInterrupt);
   const pending = asList(pendingToolCallIds).filter(isString);
   if (pending.length) draft.thread.pendingCalls = pending.map((id) => ({ id, name: findCall(draft, id)?.function.name ?? "" }));
 }
 
 export function failRun(draft: Draft, frame: Frame): void {
   const code = asText(frame.code);
-  endRun(draft, frame, { status: "error", error: { message: asText(frame.message) ?? "", ...(code && { code }) } });
+  endRun(draft, frame, { status: "failed", error: { message: asText(frame.message) ?? "", ...(code && { code }) } });
 }
 
 /** End the run, and what it left open. */
@@ -52,7 +53,7 @@ function endRun(draft: Draft, { timestamp, usage }: Frame, changes: Partial<Run>
     });
   thread.restating = "";
   thread.steps = changeWhere(thread.steps, isRunning, { status: "done" });
-  thread.subagents = changeWhere(thread.subagents, isRunning, { status: changes.status === "success" ? "done" : "failed" });
+  thread.subagents = changeWhere(thread.subagents, isRunning, { status: changes.status === "finished" ? "done" : "failed" });
 }
 
 /** Change members of the newest run. */

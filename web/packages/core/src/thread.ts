@@ -1,7 +1,7 @@
 // What the frames of a thread add up to. `reduce.ts` makes it; nothing here changes in place, and unchanged parts are shared.
 import type { ContentPart, Frame, Interrupt, Message, TokenUsage, ToolCall, ToolMessage } from "./wire.js";
 
-export type RunStatus = "running" | "success" | "interrupt" | "cancelled" | "error";
+export type RunStatus = "running" | "finished" | "failed" | "stopped" | "interrupted";
 
 /** A run that was seen from its beginning, or the last one before the snapshot that the connection began with. */
 export interface Run {
@@ -49,7 +49,7 @@ export type ThreadStatus = "running" | "waiting" | "finished" | "failed" | "stop
 export interface RunInfo {
   readonly run: string;
   readonly runId: string;
-  readonly status: string;
+  readonly status: RunStatus;
   readonly traceId?: string;
   readonly startedAt?: number;
   readonly endedAt?: number;

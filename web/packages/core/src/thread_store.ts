@@ -125,11 +125,11 @@ export function openThread(id?: string, options: ThreadOptions = {}): ThreadStor
   /** Connect anew if a run that answered interrupts has failed: the server may still wait for the answers. */
   const checkFailedAnswer = (before: Thread, { interrupts, run, runs }: Thread): void => {
     // Question, answer and failure may come in one batch.
-    const wasAsked = before.interrupts.length || runs.findLast(({ status }) => status !== "error")?.status === "interrupt";
+    const wasAsked = before.interrupts.length || runs.findLast(({ status }) => status !== "failed")?.status === "interrupted";
     if (wasAsked && !interrupts.length) isAnswering = true;
     if (!isAnswering || run?.status === "running") return;
     isAnswering = false;
-    if (run?.status === "error") stream.reconnect();
+    if (run?.status === "failed") stream.reconnect();
   };
 
   const stream = createConnection({
@@ -143,12 +143,13 @@ export function openThread(id?: string, options: ThreadOptions = {}): ThreadStor
     onChange: (connection) => set({ connection }),
   });
 
-  /** Start a run of this thread, and connect if the server did not know it before. */
+  /** Start a run of this thread, and connect if the server did not know it before, or no longer. */
   const startRun = async (input: RunInput): Promise<StartedRun> => {
     const runId = newId();
     frontendTools.addRun(runId);
     const started = await post(input, threadId, runId);
-    if (isUnknown || latest().connection.state === "refused") {
+    // After a deletion this is a new thread of the same id: the cursor is refused, and the store connects anew.
+    if (isUnknown || ["refused", "gone"].includes(latest().connection.state)) {
       isUnknown = false;
       stream.open();
     }

@@ -159,7 +159,7 @@ test("a result that the server refuses is reported, and the call is offered agai
   ]);
   store.reconnect();
   await settle();
-  const lastRun = { run: "key", runId: server.posts()[0]?.body.runId, status: "finished" };
+  const lastRun = { run: "key", runId: server.posts()[0]?.body.runId, status: "finished" } as const;
   server.stream.send(...(connectFrames([], threadInfo({ pendingCalls: [{ id: "c", name: "pick" }], lastRun })) as never[]));
   await settle();
   expect([store.getSnapshot().offeredCalls.length, pick.handler.mock.calls.length]).toStrictEqual([1, 1]);

@@ -162,8 +162,8 @@ test("runs, their times, usage, errors and results are kept", () => {
     failed("no", "agent_error"),
   ]);
   expect(thread.runs).toStrictEqual([
-    { runId: "r1", status: "success", traceId: "trace-r1", startedAt: 1000, endedAt: 2000, result: { ok: true }, usage },
-    { runId: "r2", status: "error", traceId: "trace-r2", startedAt: 1000, endedAt: 2000, usage, error: { message: "no", code: "agent_error" } },
+    { runId: "r1", status: "finished", traceId: "trace-r1", startedAt: 1000, endedAt: 2000, result: { ok: true }, usage },
+    { runId: "r2", status: "failed", traceId: "trace-r2", startedAt: 1000, endedAt: 2000, usage, error: { message: "no", code: "agent_error" } },
   ]);
   expect(thread.run).toBe(thread.runs[1]);
 });
@@ -226,7 +226,7 @@ test("feedback comes from facts and from the thread", () => {
 });
 
 test("a connection's snapshot restores the thread, and is not a run of it", () => {
-  const lastRun = { run: "key", runId: "r9", status: "finished", traceId: "x", startedAt: 1, endedAt: 2 };
+  const lastRun = { run: "key", runId: "r9", status: "finished", traceId: "x", startedAt: 1, endedAt: 2 } as const;
   const info = threadInfo({ pendingCalls: [{ id: "c", name: "pick" }], feedback: { u: "thumbs_up" }, lastRun });
   const interrupts = [{ id: "i", reason: "confirmation" }];
   const thread = fold(connectFrames([user("u")], info, { state: { a: 1 }, interrupts }));
@@ -234,8 +234,8 @@ test("a connection's snapshot restores the thread, and is not a run of it", () =
     ...EMPTY_THREAD,
     ...{ threadId: "t", messages: [user("u")], state: { a: 1 }, info, interrupts },
     ...{ pendingCalls: info.pendingCalls, feedback: info.feedback },
-    run: { ...lastRun, status: "success" },
-    runs: [{ ...lastRun, status: "success" }],
+    run: lastRun,
+    runs: [lastRun],
   });
 });
 

@@ -200,6 +200,20 @@ test("a thread that is no longer there is gone", async () => {
   expect(connection(other)).toStrictEqual({ state: "gone" });
 });
 
+test("a message on a thread that is gone begins it anew, and the store follows it", async () => {
+  const store = await openConnected();
+  server.refusals.push(refusal(404, "unknown_thread"));
+  server.stream.end();
+  await settle(60_000);
+  server.refusals.push(refusal(409, "stale_cursor"));
+  await store.send("again");
+  await settle();
+  expect(server.stream.request.path).toBe("http://server/threads/t/events?from=snapshot");
+  server.stream.send(...connectFrames([user("again")]).map((frame, at) => (at === 4 ? (["f.1", frame] as const) : frame)));
+  await settle();
+  expect([connection(store), contents(store)]).toStrictEqual([{ state: "live" }, ["says again"]]);
+});
+
 test("a refused store can be connected again", async () => {
   server.refusals.push(refusal(401, "unauthorized"));
   const store = open();
