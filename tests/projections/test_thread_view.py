@@ -129,26 +129,54 @@ def test_a_finished_run_is_summarized_with_its_messages_and_state() -> None:
     assert view.transcript.messages() == [HELLO, AssistantMessage(id="a", content="Hello")]
     assert (view.state.value, view.client_state) == ({"a": 1, "messages": []}, {"a": 1})
     end = RunFinished(thread_id="t", run_id="r")
-    assert view.last_run == RunSummary(key="k1", run_id="r", status="finished", terminal=end, end=8)
+    assert view.last_run == RunSummary(key="k1", run_id="r", terminal=end, end=8)
 
 
 @pytest.mark.parametrize(
     ("end", "status"),
     [
-        (RunError(message="x"), "error"),
-        (RunFinished(thread_id="t", run_id="r", outcome=Cancelled()), "cancelled"),
+        (RunError(message="x"), "failed"),
+        (RunFinished(thread_id="t", run_id="r", outcome=Cancelled()), "stopped"),
         (RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[WITHOUT_CALL])), "interrupted"),
         (RunFinished(thread_id="t", run_id="r", outcome=Success()), "finished"),
     ],
 )
 def test_the_status_of_the_last_run_is_that_of_its_terminal(end: Any, status: Any) -> None:
     view = Thread().events("k1", started(), end).view()
-    assert view.last_run == RunSummary(key="k1", run_id="r", status=status, terminal=end, end=2)
+    assert view.last_run == RunSummary(key="k1", run_id="r", terminal=end, end=2)
+    assert view.last_run is not None
+    assert view.last_run.status == status
 
 
 def test_a_run_without_a_terminal_is_running() -> None:
     view = Thread().events("k1", started(HELLO)).view()
-    assert view.last_run == RunSummary(key="k1", run_id="r", status="running")
+    assert view.last_run == RunSummary(key="k1", run_id="r")
+    assert view.last_run is not None
+    assert view.last_run.status == "running"
+
+
+@pytest.mark.parametrize(
+    ("last_run", "status"),
+    [
+        ({"status": "error", "terminal": {"type": "RUN_ERROR", "message": "x"}}, "failed"),
+        (
+            {
+                "status": "cancelled",
+                "terminal": {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": {"type": "cancelled"}},
+            },
+            "stopped",
+        ),
+        ({"status": "running", "terminal": None}, "running"),
+    ],
+)
+def test_a_checkpoint_with_the_former_words_for_the_status_of_a_run_is_read(
+    last_run: dict[str, Any], status: str
+) -> None:
+    saved = msgspec.json.decode(Thread().events("k1", started(HELLO), *ended()).view().to_checkpoint())
+    saved["last_run"] = {"key": "k1", "run_id": "r", "trace_id": "", "end": 2, "started": 0, "ended": 0, **last_run}
+    view = ThreadView.from_checkpoint(9, msgspec.json.encode(saved))
+    assert view.last_run is not None
+    assert (view.last_run.key, view.last_run.status) == ("k1", status)
 
 
 def test_entries_that_were_folded_already_are_skipped() -> None:

@@ -39,7 +39,7 @@ def test_frames_fold_to_messages_state_calls_and_interrupts() -> None:
         "state": {"n": 2},
         "calls": [{"id": "c", "name": "deploy", "arguments": "{}"}],
         "interrupts": [{"id": "i", "reason": "tool_call", "toolCallId": "c"}],
-        "run": {"runId": "r", "status": "interrupt"},
+        "run": {"runId": "r", "status": "interrupted"},
     }
     cancelled = {"type": "CUSTOM", "name": "ambient:interrupts_cancelled", "value": {"interruptIds": ["i"]}}
     assert fold_frames([*frames, cancelled])["interrupts"] == []

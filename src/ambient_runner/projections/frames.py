@@ -56,6 +56,7 @@ __all__ = [
 WireFormat = Literal["sse", "ndjson"]
 
 MAX_SNAPSHOT_BYTES = 8 << 20
+"""Size above which a run's MESSAGES_SNAPSHOT is left out: its readers have the messages."""
 _SNAPSHOT_MARKER = encode_event(MessagesSnapshot(messages=[]))
 _FORK_MARKER = encode_event(FORK_MARKER)
 _SNAPSHOT_PREFIX = b'{"type":"MESSAGES_SNAPSHOT"'
@@ -179,7 +180,8 @@ class Framer:
         shown = (event if self._withdrawn is None else self._withdrawn.strip_event(event) for event in events)
         projected = (safe for event in shown if event is not None for safe in self._project(event, find_call))
         rated = (with_feedback(event, feedback) for event in projected)
-        return [_encode_bounded(out) for event in rated for out in self._downgrader.feed(event)]
+        # Whole, however large: a reader that connects, or is told of a gap, has these messages from nowhere else.
+        return [encode_event(out) for event in rated for out in self._downgrader.feed(event)]
 
     def _is_withheld(self, batch: Batch) -> bool:
         """Return True if this reader gets nothing of the batch: it accepts events of runs only."""

@@ -26,7 +26,7 @@ _CHUNK_LENGTH = 20
 _PART_BORDERS = re.compile(r"[/\\@\n\r]+")
 _WHITESPACE = re.compile(r"\s+")
 _NUMBER = re.compile(r"\d(?:[\d.,'\u2019_ \u00a0\u202f]*\d)?")
-_ZERO_DECIMALS = re.compile(r"[.,]0{1,2}$")
+_ZERO_DECIMALS = re.compile(r"[.,]0{1,2}\Z")
 _NOT_DIGITS = re.compile(r"\D+")
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.errors import InvalidPatch, PatchConflict
+from ambient_runner.errors import InvalidPatch, PatchConflict, PayloadTooLarge
 from ambient_runner.projections.json_patch import (
     MAX_STATE_BYTES,
+    PatchedDocument,
     PatchTooLarge,
     apply_patch,
     encoded_size,
@@ -22,7 +23,7 @@ from ambient_runner.projections.json_patch import (
 )
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
 from ambient_runner.protocol.json_pointer import parse_pointer
-from ambient_runner.protocol.limits import MAX_STATE_DEPTH, nesting_depth
+from ambient_runner.protocol.limits import MAX_STATE_DEPTH, MAX_VALUES, count_values, nesting_depth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -48,20 +49,27 @@ def is_hidden(key: str, hidden: HiddenKeys) -> bool:
 
     An entry of `hidden` is a name, or a prefix when it ends in `*` (`_*`, `temp:*`); `hidden` may also be a function of the key.
     """
+    return _hidden_test(hidden)(key)
+
+
+def _hidden_test(hidden: HiddenKeys) -> Callable[[str], bool]:
+    """Return the function that tells if a top-level key is hidden: made once, because states have up to 100,000 keys."""
     if callable(hidden):
-        return key in ALWAYS_HIDDEN or hidden(key)
-    return key in ALWAYS_HIDDEN or any(
-        key.startswith(name[:-1]) if name.endswith("*") else key == name for name in hidden
-    )
+        return lambda key: key in ALWAYS_HIDDEN or hidden(key)
+    names = ALWAYS_HIDDEN.union(name for name in hidden if not name.endswith("*"))
+    prefixes = tuple(name[:-1] for name in hidden if name.endswith("*"))
+    return (lambda key: key in names or key.startswith(prefixes)) if prefixes else names.__contains__
 
 
 def visible_patch(operations: Sequence[dict[str, Any]], hidden: HiddenKeys = ()) -> list[dict[str, Any]]:
     """Return the part of an agent's patch that clients may see: operations to or from hidden keys are left out."""
-    return [visible for operation in operations if (visible := _visible_operation(operation, hidden)) is not None]
+    test = _hidden_test(hidden)
+    return [visible for operation in operations if (visible := _visible_operation(operation, test)) is not None]
 
 
-def _visible_operation(operation: dict[str, Any], hidden: HiddenKeys) -> dict[str, Any] | None:
-    to_hidden, from_hidden = [_is_hidden_path(operation.get(end), hidden) for end in ("path", "from")]
+def _visible_operation(operation: dict[str, Any], hidden: Callable[[str], bool]) -> dict[str, Any] | None:
+    to_hidden = _is_hidden_path(operation.get("path"), hidden)
+    from_hidden = "from" in operation and _is_hidden_path(operation["from"], hidden)
     if from_hidden or (to_hidden and operation.get("op") != "move"):
         return None
     if to_hidden:
@@ -71,24 +79,32 @@ def _visible_operation(operation: dict[str, Any], hidden: HiddenKeys) -> dict[st
     return operation
 
 
-def _is_hidden_path(pointer: Any, hidden: HiddenKeys) -> bool:
+def _is_hidden_path(pointer: Any, hidden: Callable[[str], bool]) -> bool:
     if not isinstance(pointer, str) or not pointer.startswith("/"):
         return False
-    return is_hidden(parse_pointer(pointer)[0], hidden)
+    end = pointer.find("/", 1)
+    return hidden(parse_pointer(pointer if end < 0 else pointer[:end])[0])
 
 
 class SharedState:
     """The state so far. `value` includes hidden keys. Methods that return a state do not change this one."""
 
-    __slots__ = ("_max_depth", "_max_size", "failed_count", "value")
+    __slots__ = ("_document", "_is_size_exact", "_max_depth", "_max_size", "_max_values", "failed_count")
 
     def __init__(self, value: Any = msgspec.UNSET, *, failed_count: int = 0) -> None:
-        self.value: Any = {} if value is msgspec.UNSET else value
+        self._document = PatchedDocument({} if value is msgspec.UNSET else value)
         self.failed_count = failed_count
         """Number of events that did not apply or exceeded the bounds. The official client ignores the former too."""
-        # Upper bounds of size and depth, computed on first use, so that a patch does not measure the whole state.
+        # Upper bounds of size, depth and number of values, computed on first use, so that a patch does not measure the whole state.
         self._max_size: int | None = None
+        self._is_size_exact = False
         self._max_depth: int | None = None
+        self._max_values: int | None = None
+
+    @property
+    def value(self) -> Any:
+        """The whole state. No later event changes what this returned, so the next patch after a read copies what it changes."""
+        return self._document.freeze()
 
     @classmethod
     def from_stored(cls, value: Any, *, failed_count: int = 0) -> SharedState:
@@ -116,61 +132,77 @@ class SharedState:
         depth = nesting_depth(value)
         if depth > MAX_STATE_DEPTH:
             return "too_deep"
-        self.value, self._max_size, self._max_depth = value, None, depth
+        values = count_values(value)
+        if values > MAX_VALUES:
+            return "too_large"
+        self._document = PatchedDocument(value)
+        self._max_size, self._max_depth, self._max_values = None, depth, values
         return ""
 
     def _apply_delta(self, event: StateDelta) -> str:
+        depth, size, values = self._depth_before(), self._size_before(), self._values_before()
         try:
-            after = apply_patch(self.value, event.delta)
+            self._document.apply(event.delta)
         except PatchTooLarge:
             return "too_large"
         except PatchConflict:
             self.failed_count += 1
             return ""
-        depth = self._depth_after(event.delta)
-        if depth > MAX_STATE_DEPTH and (depth := nesting_depth(after)) > MAX_STATE_DEPTH:
+        depth = _depth_after(depth, event.delta)
+        if depth > MAX_STATE_DEPTH and (depth := nesting_depth(self._document.root)) > MAX_STATE_DEPTH:
+            self._document.undo()
             return "too_deep"
-        size = self._size_after(event.delta)
-        if (
-            size > MAX_STATE_BYTES
-            and (size := encoded_size(after)) > MAX_STATE_BYTES
-            and size >= encoded_size(self.value)
-        ):
-            return "too_large"
-        self.value, self._max_size, self._max_depth = after, size, depth
+        size = _size_after(size, event.delta)
+        if size > MAX_STATE_BYTES and (size := encoded_size(self._document.root)) > MAX_STATE_BYTES:
+            self._document.undo()
+            if size >= encoded_size(self._document.root):
+                return "too_large"
+            self._document.apply(event.delta)  # It was larger before.
+        values = _values_after(values, event.delta)
+        if values > MAX_VALUES and (values := count_values(self._document.root)) > MAX_VALUES:
+            self._document.undo()
+            if values >= count_values(self._document.root, values):
+                return "too_large"
+            self._document.apply(event.delta)
+        self._max_size, self._max_depth, self._max_values = size, depth, values
+        self._is_size_exact = False
         return ""
 
-    def _depth_after(self, operations: Sequence[dict[str, Any]]) -> int:
-        """Return an upper bound of the state's depth after a patch that applies."""
-        depth = nesting_depth(self.value) if self._max_depth is None else self._max_depth
-        for operation in operations:
-            inserted = depth if "from" in operation else nesting_depth(operation.get("value"))
-            depth = max(depth, operation["path"].count("/") + inserted)
-        return depth
+    def _depth_before(self) -> int:
+        return nesting_depth(self._document.root) if self._max_depth is None else self._max_depth
 
-    def _size_after(self, operations: Sequence[dict[str, Any]]) -> int:
-        """Return an upper bound of the state's size after a patch. Only `copy` adds more than the patch's own size."""
-        if any(operation["op"] == "copy" for operation in operations):
-            return MAX_STATE_BYTES + 1
-        before = encoded_size(self.value) if self._max_size is None else self._max_size
-        return before + encoded_size(operations)
+    def _values_before(self) -> int:
+        return count_values(self._document.root) if self._max_values is None else self._max_values
+
+    def _size_before(self) -> int:
+        return self.measure_size() if self._max_size is None else self._max_size
+
+    def measure_size(self, enough: int = 0) -> int:
+        """Return the size of the state as JSON, in bytes; an upper bound if that is at most `enough`, which costs nothing."""
+        if self._max_size is None or (self._max_size > enough and not self._is_size_exact):
+            self._max_size, self._is_size_exact = encoded_size(self._document.root), True
+        return self._max_size
 
     def copy(self) -> SharedState:
-        return SharedState(self.value, failed_count=self.failed_count)
+        copied = SharedState(self.value, failed_count=self.failed_count)
+        copied._max_size, copied._max_depth = self._max_size, self._max_depth
+        copied._max_values, copied._is_size_exact = self._max_values, self._is_size_exact
+        return copied
 
     def visible_part(self, hidden: HiddenKeys = ()) -> Any:
         """Return what clients see: everything but the hidden top-level keys."""
         value = self.value
         if not is_object(value):
             return value
-        return {key: item for key, item in value.items() if not is_hidden(key, hidden)}
+        test = _hidden_test(hidden)
+        return {key: item for key, item in value.items() if not test(key)}
 
     def with_client_state(self, incoming: Any, hidden: HiddenKeys = ()) -> Any:
         """Return the whole state after a client sent its own: visible keys are replaced, hidden ones stay.
 
         An absent or empty state changes nothing; nor does one that is not an object while there are hidden keys.
         Raises: InvalidPatch if it has keys that change JavaScript prototypes, as a patch with them is refused. Those that the agent has
-        set stay.
+        set stay; PayloadTooLarge if it would have too many values.
         """
         if incoming is None or incoming == {}:
             return self.value
@@ -180,7 +212,10 @@ class SharedState:
         hidden_part = self._hidden_part(hidden)
         if not is_object(incoming):
             return self.value if hidden_part else incoming
-        return {**hidden_part, **{key: item for key, item in incoming.items() if not is_hidden(key, hidden)}}
+        merged = {**hidden_part, **SharedState(incoming).visible_part(hidden)}
+        if hidden_part and count_values(merged) > MAX_VALUES:
+            raise PayloadTooLarge(f"The state of this thread would have more than {MAX_VALUES:,} values.")
+        return merged
 
     def with_client_patch(self, operations: Any, hidden: HiddenKeys = ()) -> Any:
         """Return the whole state after a client's patch of the visible state.
@@ -189,7 +224,8 @@ class SharedState:
         touches a hidden key, makes the state larger than 1 MiB, or makes it something else than an object.
         """
         checked = _check_operations(operations)
-        if any(_is_hidden_path(operation.get(end), hidden) for operation in checked for end in ("path", "from")):
+        test = _hidden_test(hidden)
+        if any(_is_hidden_path(operation.get(end), test) for operation in checked for end in ("path", "from")):
             raise PatchConflict
         before = self.visible_part(hidden)
         result = apply_patch(before, checked, limit=_MAX_CLIENT_STATE_BYTES)
@@ -199,10 +235,13 @@ class SharedState:
         size = encoded_size(after)
         if size > _MAX_CLIENT_STATE_BYTES and size > encoded_size(before):
             raise PatchConflict("The state would become larger than 1 MiB.")
+        values = count_values(after, _MAX_CLIENT_STATE_BYTES)
+        if values > MAX_VALUES and values > count_values(before, values):
+            raise PatchConflict(f"The state would have more than {MAX_VALUES:,} values.")
         if not is_object(after):
             return self._check_type_unchanged(after)
         hidden_part = self._hidden_part(hidden)
-        if any(is_hidden(key, hidden) for key in after):
+        if any(map(_hidden_test(hidden), after)):
             raise PatchConflict
         return {**hidden_part, **after}
 
@@ -213,8 +252,30 @@ class SharedState:
         return after
 
     def _hidden_part(self, hidden: HiddenKeys) -> dict[str, Any]:
-        value = self.value
-        return {key: item for key, item in value.items() if is_hidden(key, hidden)} if is_object(value) else {}
+        value, test = self.value, _hidden_test(hidden)
+        return {key: item for key, item in value.items() if test(key)} if is_object(value) else {}
+
+
+def _depth_after(depth: int, operations: Sequence[dict[str, Any]]) -> int:
+    """Return an upper bound of the state's depth after a patch that applies."""
+    for operation in operations:
+        inserted = depth if "from" in operation else nesting_depth(operation.get("value"))
+        depth = max(depth, operation["path"].count("/") + inserted)
+    return depth
+
+
+def _values_after(values: int, operations: Sequence[dict[str, Any]]) -> int:
+    """Return an upper bound of the number of values after a patch. Only `copy` adds more than the patch has."""
+    if any(operation["op"] == "copy" for operation in operations):
+        return MAX_VALUES + 1
+    return values + sum(count_values(operation.get("value")) for operation in operations)
+
+
+def _size_after(size: int, operations: Sequence[dict[str, Any]]) -> int:
+    """Return an upper bound of the state's size after a patch. Only `copy` adds more than the patch's own size."""
+    if any(operation["op"] == "copy" for operation in operations):
+        return MAX_STATE_BYTES + 1
+    return size + encoded_size(operations)
 
 
 def _check_operations(operations: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from ambient_runner.projections.projectors import FEEDBACK, FEEDBACK_OWNER
-from ambient_runner.projections.thread_status import public_run_status, thread_status
+from ambient_runner.projections.thread_status import run_members, thread_status
 from ambient_runner.projections.thread_view import (
     APPROVALS_OWNER,
     INTERRUPTS_CANCELLED,
@@ -22,7 +22,7 @@ from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.records import Batch, ThreadInfo
-    from ambient_runner.projections.thread_view import RunSummary, ThreadView
+    from ambient_runner.projections.thread_view import ThreadView
 
 __all__ = ["THREAD_EVENT", "ThreadIdentity", "changes_thread", "thread_event"]
 
@@ -74,21 +74,14 @@ def thread_event(thread: ThreadIdentity, view: ThreadView, timestamp: int | None
     if view.fork is not None:
         value["forkedFrom"] = msgspec.to_builtins(view.fork.origin)
     if view.last_run is not None:
-        value["lastRun"] = _last_run(view.last_run)
+        run = view.last_run
+        value["lastRun"] = run_members(
+            key=run.key,
+            run_id=run.run_id,
+            status=run.status,
+            trace_id=run.trace_id,
+            started=run.started,
+            ended=run.ended,
+            usage=run.terminal.usage if run.terminal else None,
+        )
     return Custom(name=THREAD_EVENT, value=value, timestamp=timestamp)
-
-
-def _last_run(run: RunSummary) -> dict[str, Any]:
-    usage = run.terminal.usage if run.terminal else None
-    optional = {
-        "startedAt": run.started or None,
-        "endedAt": run.ended or None,
-        "usage": msgspec.to_builtins(usage) if usage else None,
-    }
-    return {
-        "run": run.key,
-        "runId": run.run_id,
-        "status": public_run_status(run.status),
-        "traceId": run.trace_id,
-        **{name: value for name, value in optional.items() if value is not None},
-    }

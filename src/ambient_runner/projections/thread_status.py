@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from ambient_runner.protocol.events import Cancelled, Interrupted, RunError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ambient_runner.ledger.records import ThreadStatus
-    from ambient_runner.projections.thread_view import RunStatus, ThreadView
-    from ambient_runner.protocol.events import Terminal
+    from ambient_runner.projections.thread_view import ThreadView
+    from ambient_runner.protocol.events import Terminal, TokenUsage
 
-__all__ = ["PublicRunStatus", "public_run_status", "run_status", "thread_status"]
+__all__ = ["RunStatus", "run_members", "run_status", "thread_status"]
 
-PublicRunStatus = Literal["running", "finished", "failed", "stopped", "interrupted"]
-"""The status of a run as clients get it. `interrupted`: it ended with interrupts, which may have been answered since."""
-
-_PUBLIC: dict[RunStatus, PublicRunStatus] = {
-    "running": "running",
-    "finished": "finished",
-    "error": "failed",
-    "cancelled": "stopped",
-    "interrupted": "interrupted",
-}
+RunStatus = Literal["running", "finished", "failed", "stopped", "interrupted"]
+"""The status of a run. `interrupted`: it ended with interrupts, which may have been answered since."""
 
 
 def thread_status(view: ThreadView) -> ThreadStatus:
@@ -30,9 +26,8 @@ def thread_status(view: ThreadView) -> ThreadStatus:
     status = view.last_run.status if view.last_run else "finished"
     if status != "running" and (view.open_interrupts or view.pending_calls):
         return "waiting"
-    public = _PUBLIC[status]
     # Its interrupts were answered or cancelled: nothing waits any more.
-    return "finished" if public == "interrupted" else public
+    return "finished" if status == "interrupted" else status
 
 
 def run_status(terminal: Terminal | None) -> RunStatus:
@@ -40,16 +35,31 @@ def run_status(terminal: Terminal | None) -> RunStatus:
     if terminal is None:
         return "running"
     if isinstance(terminal, RunError):
-        return "error"
+        return "failed"
     match terminal.outcome:
         case Cancelled():
-            return "cancelled"
+            return "stopped"
         case Interrupted():
             return "interrupted"
         case _:
             return "finished"
 
 
-def public_run_status(status: RunStatus) -> PublicRunStatus:
-    """Return the status of a run in the words of the HTTP routes."""
-    return _PUBLIC[status]
+def run_members(
+    *,
+    key: str,
+    run_id: str,
+    status: RunStatus,
+    trace_id: str,
+    started: int,
+    ended: int,
+    usage: Sequence[TokenUsage] | None,
+) -> dict[str, Any]:
+    """Return a run as clients get it, in `ambient:thread` and in the list of runs. Times are in milliseconds since 1970; 0 is unknown."""
+    optional = {
+        "startedAt": started or None,
+        "endedAt": ended or None,
+        "usage": msgspec.to_builtins(usage) if usage else None,
+    }
+    known = {name: value for name, value in optional.items() if value is not None}
+    return {"run": key, "runId": run_id, "status": status, "traceId": trace_id, **known}

@@ -7,7 +7,7 @@ here; those of unknown owners are ignored. Retention stores `to_checkpoint` in p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from ambient_runner.projections.open_interrupts import OpenInterrupt, OpenInterr
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.thread_fork import ForkedFact, ThreadFork
-from ambient_runner.projections.thread_status import run_status
+from ambient_runner.projections.thread_status import RunStatus, run_status
 from ambient_runner.projections.thread_title import title_of_messages
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.dropped_events import dropped_tool_names, is_dropped_event
@@ -59,7 +59,6 @@ __all__ = [
     "RUN_OWNER",
     "STATE_OWNER",
     "THREAD_OWNER",
-    "RunStatus",
     "RunSummary",
     "ThreadView",
 ]
@@ -83,8 +82,6 @@ _UNREADABLE_CHECKPOINT = (
     "The checkpoint of this thread cannot be read by this version. Start the version that wrote it, or a newer one."
 )
 
-RunStatus = Literal["running", "finished", "error", "cancelled", "interrupted"]
-
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The newest run and its end."""
@@ -92,7 +89,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     run_id: str
     """The client's id, as in the frames."""
-    status: RunStatus
     terminal: Terminal | None = None
     trace_id: str = ""
     end: int = 0
@@ -101,6 +97,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the commit of its first event, in milliseconds since 1970; 0 in checkpoints that do not have it."""
     ended: int = 0
     """Time of the commit of its terminal event; 0 while it runs, and in checkpoints that do not have it."""
+
+    @property
+    def status(self) -> RunStatus:
+        return run_status(self.terminal)
 
 
 class _InputFact(msgspec.Struct, rename="camel"):
@@ -292,7 +292,7 @@ class ThreadView:
 
     def _apply_run_started(self, run: str, event: RunStarted) -> None:
         trace_id = str((event.metadata or {}).get("traceId", ""))
-        self.last_run = RunSummary(key=run, run_id=event.run_id, status="running", trace_id=trace_id, started=self._ts)
+        self.last_run = RunSummary(key=run, run_id=event.run_id, trace_id=trace_id, started=self._ts)
         self.updated = self._ts or self.updated
         self._memory.anchor = self.transcript.newest_id()
         self._calls_of_run = set()
@@ -326,10 +326,9 @@ class ThreadView:
 
     def _end_run(self, run: str, event: Terminal) -> None:
         known = self.last_run
-        status = run_status(event)
         if known is None or known.key != run:
-            known = RunSummary(key=run, run_id="", status=status)
-        self.last_run = replace(known, status=status, terminal=event, ended=self._ts)
+            known = RunSummary(key=run, run_id="")
+        self.last_run = replace(known, terminal=event, ended=self._ts)
         self.updated = self._ts or self.updated
         self._is_end_unknown = True
         self._state_at_end = self.state.value

@@ -77,7 +77,8 @@ class Annotation:
 
 
 def parse_envelope(body: bytes) -> Envelope:
-    """Return the request in the body of the single route. The body inside is not decoded. Raises: InvalidMethod."""
+    """Return the request in the body of the single route. The body inside is not decoded. Raises: InvalidMethod, PayloadTooLarge."""
+    strict_json.check_value_count(body)
     if strict_json.is_too_deep(body, strict_json.MAX_DEPTH + 1):
         raise InvalidMethod(f"The body is nested too deeply. {_ENVELOPE_HINT}")
     try:

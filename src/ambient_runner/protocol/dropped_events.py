@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.protocol.events import Custom, Event
-from ambient_runner.protocol.reserved_events import PlatformEvent
+from ambient_runner.protocol.events import (
+    ActivityDelta,
+    ActivitySnapshot,
+    Custom,
+    Event,
+    StateDelta,
+    StateSnapshot,
+    type_of,
+)
+from ambient_runner.protocol.limits import MAX_PATCH_OPERATIONS, MAX_VALUES, count_values
+from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["dropped_event", "dropped_tool_events", "dropped_tool_names", "is_dropped_event"]
+__all__ = [
+    "drop_oversized_event",
+    "drop_oversized_patch",
+    "dropped_event",
+    "dropped_tool_events",
+    "dropped_tool_names",
+    "is_dropped_event",
+]
 
 _DROPPED_NAME = "ambient:dropped"
 _TOOLS = "TOOLS"
@@ -22,6 +38,36 @@ def dropped_event(event_type: str, reason: str, **more: Any) -> PlatformEvent:
     """Return the event that replaces a dropped event of this type. `docs/reference/events.md` lists the reasons."""
     value = {"type": event_type[:_MAX_TYPE_LENGTH], "reason": reason, **more}
     return PlatformEvent(name=_DROPPED_NAME, value=value)
+
+
+def drop_oversized_patch(event: Event) -> Event:
+    """Return the event; `ambient:dropped` for a patch of too many operations, or a state of too many keys. Looks at no value."""
+    match event:
+        case StateDelta(delta=operations) | ActivityDelta(patch=operations):
+            is_long = len(operations) > MAX_PATCH_OPERATIONS
+        case StateSnapshot():
+            snapshot: Any = event.snapshot
+            is_long = type(snapshot) in (dict, list) and len(snapshot) > MAX_VALUES
+        case _:
+            return event
+    return _too_large(event) if is_long else event
+
+
+def drop_oversized_event(event: Event) -> Event:
+    """Return the event; `ambient:dropped` for one of too many values, and as `drop_oversized_patch`. Decided before redaction."""
+    match drop_oversized_patch(event):
+        case StateDelta(delta=operations) | ActivityDelta(patch=operations):
+            # An operation counts four times: itself, its name, its path and its source.
+            is_wide = count_values(operations) > MAX_VALUES + 4 * len(operations)
+        case StateSnapshot(snapshot=value) | ActivitySnapshot(content=value) | Custom(value=value):
+            is_wide = count_values(value) > MAX_VALUES
+        case kept:
+            return kept
+    return _too_large(event) if is_wide else event
+
+
+def _too_large(event: Event) -> Event:
+    return to_plain_event(dropped_event(type_of(event), "too_large"))
 
 
 def is_dropped_event(event: Event) -> bool:

@@ -538,12 +538,18 @@ encode_event = _encoder.encode
 decode_event = _decoder.decode
 """Return the event of a stored line."""
 
+_TERMINAL_PREFIXES = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 _TYPE_AT = len(b'{"type":"')
 
 
 def type_of(event: BaseEvent) -> str:
     """Return the event's AG-UI type, such as `TEXT_MESSAGE_START`."""
     return str(event.__struct_config__.tag)
+
+
+def is_terminal_line(line: bytes) -> bool:
+    """Return True if an encoded event is a run's terminal event, read from its first bytes without decoding it."""
+    return line.startswith(_TERMINAL_PREFIXES)
 
 
 def type_of_line(line: bytes) -> str:

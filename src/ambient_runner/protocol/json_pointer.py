@@ -12,4 +12,5 @@ def format_pointer(*keys: str) -> str:
 
 def parse_pointer(pointer: str) -> list[str]:
     """Return the unescaped keys of a pointer. Text before the first slash is ignored."""
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    keys = pointer.split("/")[1:]
+    return [key.replace("~1", "/").replace("~0", "~") for key in keys] if "~" in pointer else keys

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Reader = Callable[[Any, str, "Warnings"], Any]
 
-__all__ = ["Warnings", "check_id", "malformed_id", "read_struct"]
+__all__ = ["Warnings", "check_id", "check_thread_id", "malformed_id", "read_struct"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -68,7 +68,7 @@ def _struct_reader(kind: type[msgspec.Struct]) -> Reader:
                 raise InvalidInput(f"{at} is missing.")
             members[name] = inner(item, at, warnings)
             if name in ids:
-                check_id(members[name], at)
+                (check_thread_id if name == "thread_id" else check_id)(members[name], at)
         return kind(**members)
 
     return read_value
@@ -205,6 +205,15 @@ def check_id(value: str, path: str) -> None:
         raise InvalidInput(f"{path} must have 1 to {MAX_ID_LENGTH} characters.")
     if CONTROL_CHARS.search(value):
         raise malformed_id(path)
+
+
+def check_thread_id(value: str, path: str) -> None:
+    """Check that the value may be the id of a thread, which is part of URLs. Raises: InvalidInput with its `path`."""
+    check_id(value, path)
+    if value in {".", ".."}:
+        raise InvalidInput(
+            f"{path} must not be `.` or `..`: clients remove them from URLs, also if they are percent-encoded."
+        )
 
 
 def malformed_id(path: str) -> InvalidInput:

@@ -41,7 +41,8 @@ class ParsedInput:
 
 
 def parse_input(body: bytes) -> ParsedInput:
-    """Return the run input in a request body. Raises: InvalidInput, naming the field that is wrong."""
+    """Return the run input in a request body. Raises: InvalidInput, naming the field that is wrong; PayloadTooLarge."""
+    strict_json.check_value_count(body)
     _check_counts(body)
     body_value = strict_json.loads(body)
     if not isinstance(body_value, dict):

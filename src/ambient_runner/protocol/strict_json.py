@@ -7,22 +7,30 @@ import math
 import re
 from typing import Any, NoReturn, cast
 
-from ambient_runner.errors import InvalidInput
+from ambient_runner.errors import InvalidInput, PayloadTooLarge
 
-__all__ = ["MAX_DEPTH", "is_too_deep", "loads"]
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "check_value_count", "count_values_in", "is_too_deep", "loads"]
 
 MAX_DEPTH = 64
+MAX_VALUES = 100_000
+"""Values of one body, and of one state: objects, arrays, strings, numbers, true, false and null, also those within others."""
+
+_SLICE_BYTES = 1 << 18
+"""Bytes that are looked at in one call: other threads wait for it."""
 
 # A bracket, or a whole string; also an unterminated one, to stay linear.
 _BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _DEPTH_CHANGES = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+_NO_SLICE_END = rb"\[{ " + b"\t\r\n"
+"""Bytes that belong to the next one: an escape, or perhaps an empty array or object."""
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(body: bytes) -> Any:
-    """Return the JSON value of a body. Raises: InvalidInput, saying what is wrong and where."""
+    """Return the JSON value of a body. Raises: InvalidInput, saying what is wrong and where; PayloadTooLarge if it has too many values."""
+    check_value_count(body)
     if is_too_deep(body):
-        raise InvalidInput(f"The body is nested more than {MAX_DEPTH} levels deep.")
+        raise _too_deep_error()
     try:
         text = body.decode()
         value: Any = json.loads(
@@ -39,10 +47,45 @@ def loads(body: bytes) -> Any:
             f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
         ) from error
     except RecursionError as error:
-        raise InvalidInput(f"The body is nested more than {MAX_DEPTH} levels deep.") from error
+        raise _too_deep_error() from error
     if _SURROGATE_ESCAPE.search(text):
         _refuse_lone_surrogates(value)
     return value
+
+
+def check_value_count(body: bytes) -> None:
+    """Refuse a body with more than `MAX_VALUES` values, before anything is built of them.
+
+    Raises: PayloadTooLarge; InvalidInput if it begins with too many levels.
+    """
+    # At least as many as there are: those within strings are counted too.
+    if body.count(b",") + body.count(b"[") + body.count(b"{") < MAX_VALUES:
+        return
+    if count_values_in(body) > MAX_VALUES:
+        if is_too_deep(body[:_SLICE_BYTES]):
+            raise _too_deep_error()
+        raise PayloadTooLarge(
+            f"The body has more than {MAX_VALUES:,} values. Send less: large data belongs in a file, or in a text of its own."
+        )
+
+
+def count_values_in(body: bytes, limit: int = MAX_VALUES) -> int:
+    """Return the number of values in a JSON text, without parsing it; some number if it is not JSON. Counted until it exceeds `limit`."""
+    count, start, is_in_string = 1, 0, False
+    while start < len(body):
+        end = min(start + _SLICE_BYTES, len(body))
+        while end < len(body) and body[end - 1] in _NO_SLICE_END:
+            end += 1
+        # Without escapes, every other part between quotes is a string.
+        parts = body[start:end].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        outside = b'"'.join(parts[is_in_string::2]).translate(None, b" \t\r\n")
+        count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        count -= outside.count(b"[]") + outside.count(b"{}")
+        is_in_string ^= len(parts) % 2 == 0
+        start = end
+        if count > limit:
+            break
+    return count
 
 
 def is_too_deep(body: bytes, limit: int = MAX_DEPTH) -> bool:
@@ -58,6 +101,10 @@ def is_too_deep(body: bytes, limit: int = MAX_DEPTH) -> bool:
         if depth > limit:
             return True
     return False
+
+
+def _too_deep_error() -> InvalidInput:
+    return InvalidInput(f"The body is nested more than {MAX_DEPTH} levels deep.")
 
 
 def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -343,9 +343,8 @@ class _Server:
         started = await self._start(self._endless_prompt, owner=owner)
         async with aclosing(follow_run(self._runner.ledger, started)) as events:
             async for event in events:
-                if isinstance(
-                    event, TextMessageStart
-                ):  # Its text may be held back: it can be the beginning of a secret.
+                # Its text may be held back: it can be the beginning of a secret.
+                if isinstance(event, TextMessageStart):
                     break
         with anyio.move_on_after(_SETTLE_TIME):
             raise self._ended_early(started, await self.read(started))

@@ -12,6 +12,7 @@ import msgspec
 
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.projections.state import SharedState
+from ambient_runner.projections.thread_status import run_status
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
     AssistantMessage,
@@ -22,7 +23,6 @@ from ambient_runner.protocol.events import (
     RunFinished,
     RunStarted,
     ToolMessage,
-    outcome_name,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _FoldedThread:
         )
 
     def _end_run(self, event: RunFinished | RunError) -> None:
-        self._run = {**(self._run or {}), "status": outcome_name(event)}
+        self._run = {**(self._run or {}), "status": run_status(event)}
         if isinstance(event, RunFinished) and isinstance(event.outcome, Interrupted):
             self._interrupts = list(event.outcome.interrupts)
 

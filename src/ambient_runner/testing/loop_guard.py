@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ambient_runner.bridges.user_errors import is_user_code, shorten_path, unwrap_group
+from ambient_runner.bridges.user_errors import unwrap_group
+from ambient_runner.runs.user_frames import describe_frame, find_user_frame, frames_of_thread, is_idle_loop, is_import
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -29,8 +29,6 @@ _CLOSE_TIMEOUT = 5.0
 """Seconds an async generator without a reader has to close: the loop closes it after it was garbage-collected."""
 _FIRST_CHECK_INTERVAL = 0.01
 """Seconds until it is looked at again; then twice as long each time."""
-_IDLE_FILES = frozenset({"selectors.py", "windows_events.py"})
-"""Files of the standard library in which an event loop waits for I/O: it is idle there, not blocked."""
 _stuck_tasks: list[asyncio.Task[Any]] = []
 """Tasks that did not end. They are kept: if they were garbage-collected, their errors would fail some later test."""
 
@@ -122,7 +120,7 @@ def _describe_stuck(tasks: list[str]) -> str:
 def _describe_task(task: asyncio.Task[Any]) -> str:
     """Return the task's line. Its name says less, and Python 3.13.0 names every task of a task factory None."""
     frames = _task_frames(task)
-    return _find_user_line(frames) or (_describe_frame(frames[-1]) if frames else task.get_name())
+    return _find_user_line(frames) or (describe_frame(frames[-1]) if frames else task.get_name())
 
 
 class LoopMonitor(threading.Thread):
@@ -170,24 +168,16 @@ class LoopMonitor(threading.Thread):
                 self._follow_block(beat, started_at)
 
     def _follow_block(self, beat: threading.Event, started_at: float) -> None:
-        frames = _stack(sys._current_frames().get(self._loop_thread))  # pyright: ignore[reportPrivateUsage]
-        if not frames or _is_idle(frames[-1]) or any(_is_import(frame) for frame in frames):
+        frames = frames_of_thread(self._loop_thread)
+        if is_idle_loop(frames) or is_import(frames):
             return
-        place = _find_user_line(frames) or _describe_frame(frames[-1])
+        place = describe_frame(find_user_frame(frames) or frames[-1])
         while not beat.wait(self._timeout / 4) and not self._stopped.is_set():
             pass
         self.report = (
             f"The bridge blocks the event loop: {place} did not return for {time.monotonic() - started_at:.1f} s. All runs of a server "
             "wait meanwhile. Run blocking code in a thread (await asyncio.to_thread(…)), or make `run` a plain generator."
         )
-
-
-def _is_idle(frame: FrameType) -> bool:
-    return Path(frame.f_code.co_filename).name in _IDLE_FILES
-
-
-def _is_import(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith("<frozen importlib")
 
 
 @contextmanager
@@ -215,7 +205,7 @@ async def find_open_generators(started: WeakSet[AsyncGenerator[Any, Any]]) -> li
         gc.collect()  # Each time: what was still in use may be part of a reference cycle by now.
         await asyncio.sleep(interval)
         interval *= 2
-    return sorted(_describe_frame(frame) for frame in frames)
+    return sorted(describe_frame(frame) for frame in frames)
 
 
 def _open_frames(generators: WeakSet[AsyncGenerator[Any, Any]]) -> list[FrameType]:
@@ -254,20 +244,7 @@ def _referents(awaited: Any) -> list[Any]:
     return list(members.values())
 
 
-def _stack(frame: FrameType | None) -> list[FrameType]:
-    """Return the frames of a running thread, outermost first."""
-    frames: list[FrameType] = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames[::-1]
-
-
 def _find_user_line(frames: list[FrameType]) -> str:
     """Return the innermost line of the user's code; empty if there is none."""
-    users = [frame for frame in frames if is_user_code(frame.f_code.co_filename)]
-    return _describe_frame(users[-1]) if users else ""
-
-
-def _describe_frame(frame: FrameType) -> str:
-    return f"{frame.f_code.co_qualname} ({shorten_path(frame.f_code.co_filename)}, line {frame.f_lineno})"
+    frame = find_user_frame(frames)
+    return describe_frame(frame) if frame else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Redactor"]
 
 _UNREDACTED_FIELDS = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
+_SLICE_ITEMS = 256
+"""Members or items of a value that are searched at once."""
 _TEXT, _REASONING, _CALL = "text", "reasoning", "call"
 
 _E = TypeVar("_E", bound=BaseEvent)
@@ -177,11 +180,15 @@ class Redactor:
                 return self._redact_string(value, counted)
             case dict():
                 members = cast("dict[Any, Any]", value)
-                return {
-                    self._redact_any(key, counted): self._redact_any(item, counted) for key, item in members.items()
-                }
+                if len(members) > _SLICE_ITEMS:
+                    return self._redact_large_object(members, counted)
+                return self._redact_members(members, counted)
             case list() | tuple():
-                return [self._redact_any(item, counted) for item in cast("Sequence[Any]", value)]
+                items = cast("Sequence[Any]", value)
+                if len(items) > _SLICE_ITEMS:
+                    slices = [items[at : at + _SLICE_ITEMS] for at in range(0, len(items), _SLICE_ITEMS)]
+                    return [item for part in slices for item in self._redact_slice(part, counted)]
+                return [self._redact_any(item, counted) for item in items]
             case msgspec.Struct():
                 return self._redact_struct(value, counted)
             case None | bool() | float():
@@ -192,6 +199,25 @@ class Redactor:
             case _:
                 plain = _to_json_value(value)
                 return value if plain is value else self._redact_any(plain, counted)
+
+    def _redact_members(self, members: dict[Any, Any], counted: str) -> dict[Any, Any]:
+        return {self._redact_any(key, counted): self._redact_any(item, counted) for key, item in members.items()}
+
+    def _redact_large_object(self, members: dict[Any, Any], counted: str) -> dict[Any, Any]:
+        """Redact an object of many members, in slices: most of them have no secret, and are not searched member by member."""
+        pairs, redacted = iter(members.items()), dict[Any, Any]()
+        while part := dict(islice(pairs, _SLICE_ITEMS)):
+            redacted.update(self._redact_members(part, counted) if self._may_have_secret(part) else part)
+        return redacted
+
+    def _redact_slice(self, items: Sequence[Any], counted: str) -> Sequence[Any]:
+        return [self._redact_any(item, counted) for item in items] if self._may_have_secret(items) else items
+
+    def _may_have_secret(self, value: Any) -> bool:
+        try:
+            return self._secrets.may_contain_secret(msgspec.json.encode(value))
+        except (TypeError, ValueError, RecursionError):
+            return True
 
     def _redact_struct(self, value: _S, counted: str) -> _S:
         changed = {

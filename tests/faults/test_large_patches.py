@@ -1,0 +1,198 @@
+"""F24: an agent sends patches that are large, or that grow what they patch. Each costs what it says, and none stops the server."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ambient_runner.errors import PatchConflict
+from ambient_runner.projections.json_patch import PatchTooLarge, apply_patch
+from ambient_runner.protocol.events import ActivityDelta, ActivitySnapshot, Custom, Event, StateDelta, StateSnapshot
+from ambient_runner.protocol.limits import MAX_PATCH_OPERATIONS
+from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
+from tests.machine_speed import unless_hung
+from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from ambient_runner.runs.run import Run
+
+MAX_PAUSE = 0.1  # seconds
+MEASUREMENTS = 3
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU time of the fastest of several calls."""
+    times: list[float] = []
+    for _ in range(MEASUREMENTS):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+def adds(count: int) -> list[dict[str, Any]]:
+    return [{"op": "add", "path": f"/key{at}", "value": at} for at in range(count)]
+
+
+def agent_of(*events: Event) -> ScriptedAgent:
+    async def script(run: Run) -> AsyncIterator[Event]:
+        for event in events:
+            yield event
+
+    return ScriptedAgent(script)
+
+
+SHAPES: dict[str, tuple[Callable[[int], Any], Callable[[int], list[dict[str, Any]]]]] = {
+    "new keys": (lambda size: {}, adds),
+    "a list's end": (lambda size: {"a": []}, lambda size: [{"op": "add", "path": "/a/-", "value": 1}] * size),
+    "one nested key": (
+        lambda size: {"a": {"b": {str(at): at for at in range(size)}}},
+        lambda size: [{"op": "replace", "path": "/a/b/7", "value": 1}] * size,
+    ),
+    "removals": (
+        lambda size: {str(at): at for at in range(size)},
+        lambda size: [{"op": "remove", "path": f"/{at}"} for at in range(size)],
+    ),
+    "moves": (
+        lambda size: {str(at): [at] for at in range(size)},
+        lambda size: [{"op": "move", "from": f"/{at}", "path": f"/moved{at}"} for at in range(size)],
+    ),
+    "copies of a small value beside many": (
+        lambda size: {"small": 1, **{str(at): at for at in range(size)}},
+        lambda size: [{"op": "copy", "from": "/small", "path": f"/copy{at}"} for at in range(size)],
+    ),
+    "tests": (
+        lambda size: {str(at): at for at in range(size)},
+        lambda size: [{"op": "test", "path": f"/{at}", "value": at} for at in range(size)],
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_f24_the_cost_of_a_patch_is_linear_in_its_operations(shape: str) -> None:
+    """The container was copied for every operation: ten times as many operations took a hundred times as long."""
+    make_document, make_operations = SHAPES[shape]
+
+    def seconds(size: int) -> float:
+        document, operations = make_document(size), make_operations(size)
+        return cpu_seconds(lambda: apply_patch(document, operations))
+
+    assert seconds(10_000) < 25 * seconds(1_000)
+
+
+def drops_of(events: Sequence[Event]) -> list[Any]:
+    return [event.value for event in events if isinstance(event, Custom) and event.name == "ambient:dropped"]
+
+
+async def run_watched(*events: Event) -> tuple[list[Event], Any, float]:
+    """Return what clients got of these events, the state after them folded anew, and the longest pause of the event loop."""
+    with unless_hung():
+        async with runner_of(agent_of(*events)) as runner, watch_loop_pauses() as pauses:
+            seen = await run_once(runner, user("u1"))
+            runner.views.evict_thread(KEY)
+            state = (await runner.view_thread(KEY)).state.value
+        return seen, state, pauses.longest
+
+
+async def test_f24_a_patch_of_100_000_operations_is_dropped_and_the_server_goes_on() -> None:
+    """It stopped the event loop for more than a minute, and every later fold of the thread for half of that."""
+    events = [StateSnapshot(snapshot={"a": 1}), StateDelta(delta=adds(100_000)), StateDelta(delta=adds(1))]
+    seen, state, pause = await run_watched(*events)
+    assert (drops_of(seen), state) == ([{"type": "STATE_DELTA", "reason": "too_large"}], {"a": 1, "key0": 0})
+    assert pause < MAX_PAUSE
+
+
+async def test_f24_a_patch_of_an_activity_has_the_same_limit() -> None:
+    activity = ActivitySnapshot(message_id="m", activity_type="plan", content={})
+    long = ActivityDelta(message_id="m", activity_type="plan", patch=adds(MAX_PATCH_OPERATIONS + 1))
+    seen, _, pause = await run_watched(activity, long)
+    assert drops_of(seen) == [{"type": "ACTIVITY_DELTA", "reason": "too_large"}]
+    assert pause < MAX_PAUSE
+
+
+WIDE = {f"key{at}": at for at in range(90_000)}
+LONG = list(range(90_000))
+HEAVY_EVENTS: dict[str, tuple[Any, list[list[dict[str, Any]]]]] = {
+    "as many operations as are allowed": ({}, [adds(MAX_PATCH_OPERATIONS)]),
+    "many keys of a wide state": (WIDE, [adds(MAX_PATCH_OPERATIONS)]),
+    "insertions before a long array": ({"a": LONG}, [[{"op": "add", "path": "/a/0", "value": 1}] * 10_000]),
+    "removals before a long array": ({"a": LONG}, [[{"op": "remove", "path": "/a/0"}] * 10_000]),
+    "copies that double the state": ({"a": "x" * 1000}, [[{"op": "copy", "from": "", "path": "/b"}] * 10_000]),
+    "copies of a wide value": ({"a": WIDE}, [[{"op": "copy", "from": "/a", "path": "/b"}] * 10_000]),
+    "copies and changes in turn": (
+        {"a": WIDE, "b": {}},
+        [
+            [
+                operation
+                for at in range(5_000)
+                for operation in (
+                    {"op": "copy", "from": "/b", "path": f"/a/copy{at}"},
+                    {"op": "add", "path": f"/a/copy{at}/c", "value": 1},
+                )
+            ]
+        ],
+    ),
+    "tests of a long text": ({"a": "x" * 4_000_000}, [[{"op": "test", "path": "/a", "value": "x" * 4_000_000}]]),
+    "tests of a wide value": ({"a": WIDE}, [[{"op": "test", "path": "/a", "value": WIDE}]]),
+    "many patches of a wide state in a row": (WIDE, [adds(1)] * 500),
+    "many removals from a wide state in a row": (WIDE, [[{"op": "remove", "path": f"/key{at}"}] for at in range(500)]),
+    "many patches of a long text in a row": ({}, [[{"op": "add", "path": "/a", "value": "x" * 1_000_000}]] * 8),
+}
+
+
+@pytest.mark.parametrize("name", HEAVY_EVENTS)
+async def test_f24_no_patch_stops_the_server(name: str) -> None:
+    state, patches = HEAVY_EVENTS[name]
+
+    async def measure() -> float:
+        deltas = [StateDelta(delta=patch) for patch in patches]
+        return (await run_watched(StateSnapshot(snapshot=state), *deltas))[2]
+
+    assert await shortest_pause(measure, MAX_PAUSE) < MAX_PAUSE
+
+
+def test_f24_a_patch_that_shifts_too_many_items_is_too_large() -> None:
+    with pytest.raises(PatchTooLarge):
+        apply_patch(LONG, [{"op": "add", "path": "/0", "value": 1}] * 10_000)
+    assert len(apply_patch(LONG, [{"op": "add", "path": "/0", "value": 1}] * 100)) == len(LONG) + 100
+
+
+PATHS = st.sampled_from(["", "/a", "/b", "/a/b", "/a/0", "/a/-", "/a/b/c", "/b/0/a", "/b/1", "/0"])
+VALUES = st.recursive(
+    st.sampled_from([0, True, None, "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+OPERATIONS = st.lists(
+    st.fixed_dictionaries(
+        {"op": st.sampled_from(["add", "replace", "remove", "copy", "move"]), "path": PATHS, "from": PATHS},
+        optional={"value": VALUES},
+    ).map(lambda each: {"value": 1, **each}),
+    max_size=6,
+)
+
+
+@given(document=VALUES, operations=OPERATIONS)
+def test_f24_a_patch_means_the_same_as_its_operations_one_by_one(
+    document: Any, operations: list[dict[str, Any]]
+) -> None:
+    """Containers are copied once per patch, also if a `copy` has put them at two paths."""
+    before = copy.deepcopy((document, operations))
+    expected = document
+    try:
+        for operation in operations:
+            expected = json.loads(json.dumps(apply_patch(expected, [operation])))
+    except PatchConflict:
+        with pytest.raises(PatchConflict):
+            apply_patch(document, operations)
+    else:
+        assert json.dumps(apply_patch(document, operations)) == json.dumps(expected)
+    assert (document, operations) == before
