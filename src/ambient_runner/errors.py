@@ -5,9 +5,10 @@ RunnerError                     code, status; the message defaults to the docstr
 │   ├── InvalidCursor / InvalidPatch / InvalidFeedback / InvalidMethod 400 · Unauthorized 401
 │   ├── Forbidden / FileWithheld / AudienceNotOpen 403
 │   ├── UnknownAgent / UnknownThread / UnknownRun / UnknownMessage / UnknownRepo / UnknownFile 404
+│   ├── RequestTimedOut 408
 │   ├── RepoConflict / ThreadBusy / ThreadExists / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch 409
-│   ├── IdempotencyConflict / HeldElsewhere / ArgumentsChanged / ArgumentsWithheld / PatchConflict / StaleCursor 409
-│   ├── RunGone 410 · PayloadTooLarge 413 · UnsupportedMediaType 415 · InvalidInput 422 (CredentialsInUrl)
+│   ├── IdempotencyConflict / HeldElsewhere / ArgumentsChanged / ArgumentsWithheld / PatchConflict / StaleCursor (EntriesDropped) 409
+│   ├── RunGone 410 · PayloadTooLarge 413 · UnsupportedMediaType 415 · InvalidInput 422 (CredentialsInUrl) · HeadersTooLarge 431
 │   └── AgentLoop 508           a gateway leads back to itself
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
 │   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
@@ -15,7 +16,7 @@ RunnerError                     code, status; the message defaults to the docstr
 │   ├── NoUserMessage           an adapter without a server got no new input
 │   └── ProtocolViolation       the bridge sent events that cannot be repaired
 ├── LedgerError        503
-│   └── LeaseLost
+│   └── LeaseLost / ThreadDamaged / StoreUnusable
 ├── ServiceError       502      git, MCP, credentials or the workspace failed
 │   └── CredentialsError · RepoAuthRequired / RepoNotFound / RepoRedirected / RepoTooLarge · GitUnavailable 503 · CloneTimeout 504
 ├── RedactionFailed             an event cannot be searched for secrets, so it is not written; ends the run
@@ -155,6 +156,13 @@ class UnknownFile(Refused):
     status = 404
 
 
+class RequestTimedOut(Refused):
+    """The request did not arrive in time. Send it again, over a connection that is fast enough."""
+
+    code = "request_timeout"
+    status = 408
+
+
 class RepoConflict(Refused):
     """That name is taken in this workspace. Choose another name, or remove the repository that has it first."""
 
@@ -246,6 +254,10 @@ class StaleCursor(Refused):
     status = 409
 
 
+class EntriesDropped(StaleCursor):
+    """Retention has dropped entries of this thread that were to be read, maybe since the read began. Read the thread again."""
+
+
 class RunGone(Refused):
     """The run this Idempotency-Key started was erased, or is no longer retained. Use a new key."""
 
@@ -278,6 +290,13 @@ class CredentialsInUrl(InvalidInput):
     """The URL has credentials in it. Revoke them, send the URL without, and give a token to this server's credentials instead."""
 
     code = "credentials_in_url"
+
+
+class HeadersTooLarge(Refused):
+    """The request line and the headers are larger than 64 KiB. Send fewer headers, or smaller cookies."""
+
+    code = "headers_too_large"
+    status = 431
 
 
 class AgentLoop(Refused):
@@ -331,6 +350,16 @@ class LeaseLost(LedgerError):
     """This run lost its lease: another process took over the thread."""
 
     code = "lease_lost"
+
+
+class ThreadDamaged(LedgerError):
+    """The store's data of this thread contradicts itself, so no run can start on it. Continue in a new thread."""
+
+    code = "thread_damaged"
+
+
+class StoreUnusable(LedgerError):
+    """The store was changed under this server, which neither reads nor writes it any more. Its operator has to restart the server."""
 
 
 class ServiceError(RunnerError):

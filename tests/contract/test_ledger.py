@@ -341,6 +341,17 @@ class TestLeases:
         assert await ledger.list_abandoned_runs() == []
         assert await stored(ledger) == [(1, STARTED.body), (2, b"closed")]
 
+    async def test_some_of_many_abandoned_runs_are_listed_in_random_order(self, ledger: Ledger) -> None:
+        """Several processes that recover at the same time should not all begin with the same run."""
+        for number in range(8):
+            async with running(ledger, f"run-{number}", KEY._replace(id=f"t{number}")):
+                pass
+        assert {run.key for run in await ledger.list_abandoned_runs()} == {f"run-{number}" for number in range(8)}
+        draws = [[run.key for run in await ledger.list_abandoned_runs(limit=3)] for _ in range(50)]
+        assert {len(set(draw)) for draw in draws} == {3}
+        assert len({draw[0] for draw in draws}) > 1
+        assert {key for draw in draws for key in draw} == {f"run-{number}" for number in range(8)}
+
     async def test_a_run_that_has_ended_cannot_be_closed_twice(self, ledger: Ledger) -> None:
         await a_run(ledger)
         async with await ledger.acquire_lease(KEY, "run-1") as writer:
@@ -487,18 +498,41 @@ class TestNotes:
         assert await ledger.append_facts(KEY, [NOTE], expect=1) == 2
 
 
+class TestClaimedFacts:
+    async def test_facts_with_one_claim_are_appended_once(self, ledger: Ledger) -> None:
+        await a_run(ledger)
+        claim = IdempotencyClaim(scope="s", digest="d")
+        assert await ledger.append_facts(KEY, [NOTE], claim=claim) == 2
+        with pytest.raises(IdempotencyConflict):
+            await ledger.append_facts(KEY, [NOTE], claim=claim)
+        await ledger.append_facts(KEY, [NOTE], claim=IdempotencyClaim(scope="other", digest="d"))
+        assert await stored(ledger) == [(1, STARTED.body), (2, NOTE.body), (3, NOTE.body)]
+
+    async def test_a_claim_of_facts_that_were_not_appended_is_free(self, ledger: Ledger) -> None:
+        await a_run(ledger)
+        claim = IdempotencyClaim(scope="s", digest="d")
+        with pytest.raises(StaleCursor):
+            await ledger.append_facts(KEY, [NOTE], expect=99, claim=claim)
+        assert await ledger.append_facts(KEY, [NOTE], claim=claim) == 2
+
+
 class TestKeys:
     CLAIM = IdempotencyClaim(scope="ann/demo/k1", digest="d1")
 
     async def test_a_key_finds_its_run(self, ledger: Ledger) -> None:
-        assert await ledger.find_idempotency_record(self.CLAIM) is None
+        assert await ledger.find_idempotency_record(KEY.tenant, self.CLAIM) is None
         async with await ledger.acquire_lease(KEY, "run-1", claim=self.CLAIM) as writer:
             await begin(writer, claim=self.CLAIM)
             await writer.finish_run()
         run = RunInfo(key="run-1", thread=KEY, run_id="client-run", first=1, last=1)
         for digest in ("d1", "d2"):
-            use = await ledger.find_idempotency_record(IdempotencyClaim(scope="ann/demo/k1", digest=digest))
+            use = await ledger.find_idempotency_record(KEY.tenant, IdempotencyClaim(scope="ann/demo/k1", digest=digest))
             assert use == IdempotencyRecord(digest="d1", thread=KEY, run=run)
+
+    async def test_a_key_is_not_found_for_another_tenant(self, ledger: Ledger) -> None:
+        async with await ledger.acquire_lease(KEY, "run-1") as writer:
+            await begin(writer, claim=self.CLAIM)
+        assert await ledger.find_idempotency_record("other", self.CLAIM) is None
 
     async def test_a_key_starts_one_run(self, ledger: Ledger) -> None:
         async with await ledger.acquire_lease(KEY, "run-1") as writer:
@@ -530,6 +564,32 @@ class TestReading:
             after = found[-1].last
         assert sum(sizes) == 11
         assert len(sizes) >= 3
+
+    async def test_a_read_slices_a_large_batch_and_returns_one_entry_at_least(self, ledger: Ledger) -> None:
+        async with running(ledger) as writer:
+            for _ in range(20):
+                writer.append(b"x" * 1000)
+            await writer.flush()
+        found = await ledger.read_batches(KEY, 1, limit=5000)
+        assert 0 < sum(batch.size for batch in found) <= 5000
+        assert lines_of(found)[0] == (2, b"x" * 1000)
+        assert lines_of(await ledger.read_batches(KEY, 4, limit=1)) == [(5, b"x" * 1000)]
+
+    async def test_a_tail_returns_about_as_much_as_its_reader_wants(self, ledger: Ledger) -> None:
+        line = b"x" * 1000
+        with unless_hung():
+            async with running(ledger) as writer, ledger.tail(KEY, 0) as tail:
+                for _ in range(200):
+                    writer.append(line)
+                    await writer.flush()
+                sizes: list[int] = []
+                got: list[tuple[int, bytes]] = []
+                while tail.position < 201:
+                    found = await tail.next_batches(limit=20_000)
+                    sizes.append(sum(batch.size for batch in found))
+                    got += lines_of(found)
+        assert max(sizes) <= 20_000 + len(line)
+        assert got == [(1, STARTED.body), *((seq, line) for seq in range(2, 202))]
 
     async def test_a_tail_replays_and_continues_live(self, ledger: Ledger) -> None:
         await a_run(ledger, b"a")
@@ -630,6 +690,46 @@ class TestReading:
             listed += [info.key for info in page]
             before = page[-1].cursor
         assert listed == expected
+
+
+class TestReaders:
+    async def readers_become(self, ledger: Ledger, count: int) -> None:
+        """Wait until the thread has so many: a store may write it down a moment later."""
+        with unless_hung():
+            while (await info_of(ledger)).readers != count:
+                await anyio.lowlevel.checkpoint()
+
+    async def test_a_process_counts_once_while_it_has_readers(self, ledger: Ledger) -> None:
+        await a_run(ledger)
+        assert (await info_of(ledger)).readers == 0
+        async with ledger.tail(KEY, 0):
+            async with ledger.tail(KEY, 0):
+                await self.readers_become(ledger, 1)
+            assert (await info_of(ledger)).readers == 1
+        await self.readers_become(ledger, 0)
+
+    async def test_the_process_that_holds_the_lease_does_not_count(self, ledger: Ledger) -> None:
+        await a_run(ledger)
+        async with ledger.tail(KEY, 0):
+            await self.readers_become(ledger, 1)
+            async with running(ledger, "run-2") as writer:
+                assert (await info_of(ledger)).readers == 0
+                await writer.finish_run()
+            await self.readers_become(ledger, 1)
+
+    async def test_a_reader_that_stays_after_a_run_of_its_process_counts(self, ledger: Ledger) -> None:
+        async with running(ledger) as writer, ledger.tail(KEY, 0):
+            await writer.finish_run()
+            await writer.__aexit__(None, None, None)
+            await self.readers_become(ledger, 1)
+
+    async def test_active_threads_are_those_of_the_owner_with_a_lease(self, ledger: Ledger) -> None:
+        new, other = KEY._replace(id="new"), KEY._replace(owner="bob")
+        await a_run(ledger, key=KEY._replace(id="ended"))
+        assert await ledger.list_active_threads("acme", "ann") == []
+        async with running(ledger), running(ledger, key=other), await ledger.acquire_lease(new, "run-1"):
+            assert sorted(await ledger.list_active_threads("acme", "ann")) == [new, KEY]
+        assert await ledger.list_active_threads("acme", "ann") == []
 
 
 class TestLabels:
@@ -981,6 +1081,25 @@ class TestRetention:
         assert info is not None
         assert (info.first, info.last) == (3, 4)
 
+    async def test_an_earlier_checkpoint_does_not_replace_a_later_one(self, ledger: Ledger) -> None:
+        """Two processes may apply retention at once, and the entries between their checkpoints are in the later one alone."""
+        await a_run(ledger, b"a", b"b", b"c")
+        later = Checkpoint(seq=3, body=b'{"messages":[1,2]}')
+        await ledger.trim_thread(KEY, later)
+        await ledger.trim_thread(KEY, Checkpoint(seq=2, body=b'{"messages":[1]}'))
+        assert await ledger.get_checkpoint(KEY) == later
+        assert await stored(ledger) == [(4, b"c")]
+
+    async def test_a_checkpoint_of_an_erased_thread_is_not_stored_in_the_next_one(self, ledger: Ledger) -> None:
+        await a_run(ledger, b"a", b"b")
+        erased = await ledger.get_thread(KEY)
+        assert erased is not None
+        await ledger.erase_thread(KEY)
+        await a_run(ledger, b"c", b"d", run="run-2")
+        with pytest.raises(UnknownThread):
+            await ledger.trim_thread(KEY, Checkpoint(seq=2, body=b"{}"), epoch=erased.epoch)
+        assert await ledger.get_checkpoint(KEY) is None
+
     async def test_numbering_continues_when_everything_was_dropped(self, ledger: Ledger) -> None:
         await a_run(ledger, b"a")
         await ledger.trim_thread(KEY, Checkpoint(seq=2, body=b"{}"))
@@ -990,18 +1109,39 @@ class TestRetention:
         await a_run(ledger, b"b", run="run-2")
         assert await stored(ledger) == [(3, STARTED.body), (4, b"b")]
 
-    async def test_a_reader_before_the_retained_part_sees_the_gap(self, ledger: Ledger) -> None:
+    @pytest.mark.parametrize("seq", [2, 3], ids=["a part", "everything"])
+    async def test_a_reader_before_the_retained_part_is_refused(self, ledger: Ledger, seq: int) -> None:
         await a_run(ledger, b"a", b"b")
-        await ledger.trim_thread(KEY, Checkpoint(seq=2, body=b"{}"))
+        await ledger.trim_thread(KEY, Checkpoint(seq=seq, body=b"{}"))
         with unless_hung():
             async with ledger.tail(KEY, 0) as tail:
-                assert lines_of(await tail.next_batches()) == [(3, b"b")]
+                with pytest.raises(StaleCursor):
+                    await tail.next_batches()
+            assert tail.position == 0
+
+    async def test_f30_an_established_reader_never_passes_over_dropped_entries(self, ledger: Ledger) -> None:
+        """They were evicted from memory, and retention dropped them from the store before the reader asked for them."""
+        line = b"x" * 10_000
+        with unless_hung():
+            async with ledger.tail(KEY, 0) as tail:
+                async with running(ledger) as writer:
+                    assert await take(tail, 1) == [(1, STARTED.body)]
+                    for _ in range(400):  # four times what a channel retains
+                        writer.append(line)
+                        if writer.is_full():
+                            await writer.wait_for_capacity()
+                    await writer.finish_run()
+                await ledger.trim_thread(KEY, Checkpoint(seq=390, body=b"{}"))
+                with pytest.raises(StaleCursor):
+                    await take(tail, 401)
+            async with ledger.tail(KEY, 390) as tail:
+                assert await take(tail, 401) == [(seq, line) for seq in range(391, 402)]
 
     async def test_a_reader_of_an_emptied_thread_continues_live(self, ledger: Ledger) -> None:
         await a_run(ledger, b"a")
         await ledger.trim_thread(KEY, Checkpoint(seq=2, body=b"{}"))
         with unless_hung():
-            async with ledger.tail(KEY, 0) as tail, anyio.create_task_group() as tasks:
+            async with ledger.tail(KEY, 2) as tail, anyio.create_task_group() as tasks:
 
                 async def go_on() -> None:
                     await a_run(ledger, b"b", run="run-2")
@@ -1040,9 +1180,13 @@ class TestErasure:
         async with await ledger.acquire_lease(KEY, "run-1") as writer:
             await begin(writer, claim=claim)
         await ledger.erase_thread(KEY)
-        assert await ledger.find_idempotency_record(claim) == IdempotencyRecord(digest="d", thread=KEY, run=None)
+        assert await ledger.find_idempotency_record(KEY.tenant, claim) == IdempotencyRecord(
+            digest="d", thread=KEY, run=None
+        )
         await a_run(ledger)
-        assert await ledger.find_idempotency_record(claim) == IdempotencyRecord(digest="d", thread=KEY, run=None)
+        assert await ledger.find_idempotency_record(KEY.tenant, claim) == IdempotencyRecord(
+            digest="d", thread=KEY, run=None
+        )
 
     async def test_a_running_writer_is_fenced(self, ledger: Ledger) -> None:
         async with running(ledger) as writer:

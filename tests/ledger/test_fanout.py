@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 
-from ambient_runner.ledger.fanout import MAX_RETAINED_BYTES, Channel, ChannelRegistry, live_tail, slice_batch
-from ambient_runner.ledger.records import RUNTIME, Batch, TextRun, ThreadInfo, ThreadKey
+from ambient_runner.ledger.fanout import MAX_RETAINED_BYTES, Channel, ChannelRegistry, live_tail
+from ambient_runner.ledger.records import RUNTIME, Batch, ThreadInfo, ThreadKey
 from tests.machine_speed import unless_hung
 
 KEY = ThreadKey("acme", "ann", "trip")
@@ -13,14 +13,6 @@ KEY = ThreadKey("acme", "ann", "trip")
 
 def batch(first: int, *lines: bytes) -> Batch:
     return Batch(first=first, owner=RUNTIME, kind="", run="run-1", ts=0, lines=list(lines))
-
-
-def test_a_sliced_batch_keeps_its_seqs() -> None:
-    whole = batch(5, b"a", b"bb", b"c")
-    whole.text = TextRun("m", "abbc")
-    part = slice_batch(whole, 6, 6)
-    assert (part.first, part.last, part.lines, part.size, part.text) == (6, 6, [b"bb"], 2, None)
-    assert slice_batch(whole, 1) is whole
 
 
 def test_only_the_newest_mebibyte_is_retained() -> None:
@@ -71,7 +63,7 @@ async def test_a_batch_committed_while_a_reader_queries_the_store_is_returned_on
         channels.publish(key, "e", log[-1])
         return info
 
-    async def read(key: ThreadKey, epoch: str, after: int) -> list[Batch]:
+    async def read(key: ThreadKey, epoch: str, after: int, limit: int) -> list[Batch]:
         found = [entry for entry in log if entry.first > after]
         if len(log) == 2:
             log.append(batch(3, b"c"))
@@ -101,8 +93,8 @@ async def test_a_sink_consumes_what_is_published_and_its_reader_wakes_for_the_re
     async with live_tail(channels, KEY, 0, unknown, nothing) as tail:
 
         class Reader:
-            def prepare(self, coming: Batch) -> None:
-                prepared.append(coming.first)
+            def prepare(self, batch: Batch) -> None:
+                prepared.append(batch.first)
 
             def try_send(self, batch: Batch) -> bool:
                 if batch.first == 3:

@@ -143,7 +143,7 @@ class Story:
         ]
         known = [await self.ledger.get_run(key, run) for run in ("run-1", "run-2", "run-3")]
         uses = [
-            await self.ledger.find_idempotency_record(IdempotencyClaim(scope=f"{key}{run}", digest="d"))
+            await self.ledger.find_idempotency_record(key.tenant, IdempotencyClaim(scope=f"{key}{run}", digest="d"))
             for run in ("run-1", "run-2")
         ]
         return (

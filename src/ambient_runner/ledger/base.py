@@ -50,6 +50,8 @@ class StoreSettings:
 
     lease: float = 10.0
     """Seconds a process may be silent before others take over its threads."""
+    patience: float = 30.0
+    """Seconds for which writers keep what is queued while the store cannot be written. After that they fail."""
 
 
 OpenStore = Callable[[str, StoreSettings], "Ledger"]
@@ -73,8 +75,10 @@ class Writer(Protocol):
 
     `append` never waits and never touches the disk: it queues. `flush` waits until everything queued so far is committed and
     published. `wait_for_capacity` waits while too much is queued (4,096 entries or 1 MiB).
-    After the lease is lost, every call raises LeaseLost; after a commit failed, its LedgerError. Queued entries are dropped then and the
-    writer accepts no more, because the next line would follow a gap: release it, and recovery closes the run once the store works again.
+    While the store cannot be written, commits are tried again for `StoreSettings.patience` seconds; `append` goes on queueing.
+    After the lease is lost, every call raises LeaseLost; after a commit failed for good, its LedgerError. Queued entries are dropped
+    then and the writer accepts no more, because the next line would follow a gap: release it, and recovery closes the run once the
+    store works again.
     """
 
     run: str
@@ -151,18 +155,19 @@ class BatchSink(Protocol):
 
 
 class Tail(Protocol):
-    """A reader's position in a thread. It ends only when the thread is erased."""
+    """A reader's position in a thread. It ends when the thread is erased, or when retention overtakes it."""
 
     position: int
     """Seq of the last entry returned (or the cursor it began with)."""
 
-    async def next_batches(self, sink: BatchSink | None = None) -> list[Batch]:
-        """Return the next batches, sliced so that the first one starts at `position + 1`. Wait while there is none.
+    async def next_batches(self, sink: BatchSink | None = None, *, limit: int = 1 << 20) -> list[Batch]:
+        """Return the next batches, sliced so that the first one starts at `position + 1`; about `limit` bytes at most. Wait while there is
+        none. The caller owns the list: what it removes from it, it no longer keeps in memory.
 
-        A first batch that starts later shows that retention dropped the entries between.
         While it waits, `sink` receives each batch on publish. The result is empty when the sink consumed everything and returned False.
 
-        Raises: UnknownThread if the thread was erased in the meantime; LedgerError.
+        Raises: UnknownThread if the thread was erased in the meantime; EntriesDropped if retention has dropped the entry after `position`,
+        so that no reader passes over entries unnoticed; LedgerError.
         """
         ...
 
@@ -210,13 +215,20 @@ class Ledger(Protocol):
         ...
 
     async def append_facts(
-        self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None, labels: ThreadLabels | None = None
+        self,
+        key: ThreadKey,
+        facts: Sequence[Fact],
+        *,
+        expect: int | None = None,
+        labels: ThreadLabels | None = None,
+        claim: IdempotencyClaim | None = None,
     ) -> int:
         """Append facts that belong to no run, of one owner that is not `runtime`, to an existing thread. Return the last seq.
 
         With `expect`, append only if no run holds the lease and the newest entry is still that one. `labels` are written in the same
-        transaction.
-        Raises: UnknownThread; ThreadBusy if a run is active, StaleCursor if there is a newer entry; ValueError for owner `runtime`.
+        transaction. So is `claim`, for facts that a client may send again, to any process.
+        Raises: UnknownThread; ThreadBusy if a run is active, StaleCursor if there is a newer entry; IdempotencyConflict if the claim was
+        used in the last 24 hours; ValueError for owner `runtime`.
         """
         ...
 
@@ -251,6 +263,10 @@ class Ledger(Protocol):
         """
         ...
 
+    async def list_active_threads(self, tenant: str, owner: str) -> list[ThreadKey]:
+        """Return the owner's threads whose lease a live process holds, also new ones that have no entry yet."""
+        ...
+
     async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
         """Return the threads of all owners of all tenants, newest first. For operators, never for requests."""
         ...
@@ -265,14 +281,14 @@ class Ledger(Protocol):
         """Return the newest run of the thread that began at or before `seq`."""
         ...
 
-    async def find_idempotency_record(self, claim: IdempotencyClaim) -> IdempotencyRecord | None:
-        """Return the run this Idempotency-Key was used for in the last 24 hours."""
+    async def find_idempotency_record(self, tenant: str, claim: IdempotencyClaim) -> IdempotencyRecord | None:
+        """Return the run of the tenant that this Idempotency-Key was used for in the last 24 hours."""
         ...
 
     async def read_batches(
         self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
     ) -> list[Batch]:
-        """Return stored batches after a seq, sliced to begin there and end at `until`; about `limit` bytes at most; empty at the end.
+        """Return the batches after a seq, sliced to begin there and end at `until`: `limit` bytes at most, or one entry. Empty at the end.
 
         With `epoch`, only of the thread with that epoch. Raises: UnknownThread if that one was erased.
         """
@@ -281,22 +297,27 @@ class Ledger(Protocol):
     def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AbstractAsyncContextManager[Tail]:
         """Open a live reader that begins after `after`; with `epoch`, only of the thread with that epoch.
 
+        Other processes see it in `ThreadInfo.readers`, a moment later.
         Raises: UnknownThread if that one was erased.
         """
         ...
 
-    async def list_abandoned_runs(self) -> list[RunInfo]:
-        """Return runs without a terminal entry whose lease is free or expired. `acquire_lease(run.thread, run.key)` takes one over."""
+    async def list_abandoned_runs(self, *, limit: int = 100) -> list[RunInfo]:
+        """Return runs without a terminal entry whose lease is free or expired. `acquire_lease(run.thread, run.key)` takes one over.
+
+        At most `limit`, in random order: processes that recover at the same time should not all begin with the same run.
+        """
         ...
 
     async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
         """Return the newest checkpoint at or before `at`."""
         ...
 
-    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
-        """Store the checkpoint in place of the previous one, and drop the entries it covers.
+    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, *, epoch: str = "") -> None:
+        """Store the checkpoint in place of the previous one, and drop the entries it covers. An earlier one than that is not stored.
 
-        Raises: UnknownThread; ValueError if it is ahead of the thread.
+        With `epoch`, only of the thread with that epoch.
+        Raises: UnknownThread, also if that one was erased; ValueError if the checkpoint is ahead of the thread.
         """
         ...
 
@@ -305,5 +326,12 @@ class Ledger(Protocol):
 
         A tombstone without content keeps used Idempotency-Keys answering "gone", and tells `list_changed_threads` of the erasure.
         Return False if there was no such thread.
+        """
+        ...
+
+    def unavailable_reason(self) -> str | None:
+        """Return why the store cannot be written now, in a sentence that any client may read; None if it can, as far as is known.
+
+        Does no I/O: `GET /ready` asks it. A store that fails finds out by itself when it is well again.
         """
         ...

@@ -12,19 +12,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from ambient_runner.errors import UnknownThread
+from ambient_runner.errors import EntriesDropped, UnknownThread
+from ambient_runner.ledger.batches import BATCH_OVERHEAD, slice_batch
+from ambient_runner.ledger.buffered_writer import copy_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from ambient_runner.errors import RunnerError
     from ambient_runner.ledger.base import BatchSink
     from ambient_runner.ledger.records import Batch, ThreadInfo, ThreadKey
 
+    ReadBatches = Callable[[ThreadKey, str, int, int], Awaitable[list[Batch]]]
+
 MAX_RETAINED_BYTES = 1 << 20
+_NOT_RETAINED = "Entries after this position are no longer retained. Read on from the oldest entry that is."
 _MAX_UNREAD_BYTES = 1 << 16
 """Bytes a channel retains while it has no reader: enough for the one that subscribes right after `begin_run`."""
 
@@ -32,7 +37,19 @@ _MAX_UNREAD_BYTES = 1 << 16
 class Channel:
     """The newest batches of one thread of one epoch, and the readers that wait for more."""
 
-    __slots__ = ("_batches", "_loop", "_size", "_waiting", "epoch", "is_erased", "key", "last", "readers", "users")
+    __slots__ = (
+        "_batches",
+        "_loop",
+        "_size",
+        "_waiting",
+        "epoch",
+        "failure",
+        "is_erased",
+        "key",
+        "last",
+        "readers",
+        "users",
+    )
 
     def __init__(self, key: ThreadKey) -> None:
         self.key = key
@@ -42,6 +59,8 @@ class Channel:
         self.last = 0
         """The newest seq known to be committed."""
         self.is_erased = False
+        self.failure: RunnerError | None = None
+        """Raised by readers once they have read what is retained."""
         self.users = 0
         self.readers = 0
         self._batches: deque[Batch] = deque()
@@ -79,8 +98,15 @@ class Channel:
         self._batches.clear()
         self._wake_readers()
 
-    def batches_after(self, position: int) -> list[Batch]:
-        """Return the retained batches from `position + 1` on; empty if there is none or the first one needed was evicted."""
+    def fail(self, error: RunnerError) -> None:
+        self.failure = error
+        self._wake_readers()
+
+    def batches_after(self, position: int, limit: int = MAX_RETAINED_BYTES) -> list[Batch]:
+        """Return the retained batches from `position + 1` on, until they have `limit` bytes; whole ones, because readers share them.
+
+        Empty if there is none or the first one needed was evicted.
+        """
         found: list[Batch] = []
         for batch in reversed(self._batches):
             if batch.last <= position:
@@ -90,7 +116,8 @@ class Channel:
             return []
         found.reverse()
         found[0] = slice_batch(found[0], position + 1)
-        return found
+        sizes = accumulate(batch.size + BATCH_OVERHEAD for batch in found)
+        return found[: sum(size < limit for size in sizes) + 1]
 
     async def wait_for_change(self, sink: BatchSink | None = None) -> None:
         """Wait for the next batch or the erasure of the thread. With a `sink`, only for what it does not consume."""
@@ -119,9 +146,15 @@ class Channel:
 class ChannelRegistry:
     """The channels of a ledger. A channel exists while a reader or a writer uses it."""
 
-    def __init__(self, on_first_reader: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        on_first_reader: Callable[[], None] = lambda: None,
+        on_readers_changed: Callable[[ThreadKey], None] = lambda key: None,
+    ) -> None:
+        """`on_first_reader` is called for the first reader of any thread, `on_readers_changed` for the first and the last of each."""
         self._channels: dict[ThreadKey, Channel] = {}
         self._on_first_reader = on_first_reader
+        self._on_readers_changed = on_readers_changed
         self.readers = 0
 
     def open_channel(self, key: ThreadKey, *, reader: bool = False) -> Channel:
@@ -134,6 +167,8 @@ class ChannelRegistry:
             self.readers += 1
             if self.readers == 1:
                 self._on_first_reader()
+            if channel.readers == 1:
+                self._on_readers_changed(key)
         return channel
 
     def close_channel(self, channel: Channel, *, reader: bool = False) -> None:
@@ -143,6 +178,16 @@ class ChannelRegistry:
             self.readers -= 1
         if not channel.users and self._channels.get(channel.key) is channel:
             del self._channels[channel.key]
+        if reader and not channel.readers:
+            self._on_readers_changed(channel.key)
+
+    def has_readers(self, key: ThreadKey) -> bool:
+        channel = self._channels.get(key)
+        return channel is not None and channel.readers > 0
+
+    def has_writer(self, key: ThreadKey) -> bool:
+        channel = self._channels.get(key)
+        return channel is not None and channel.users > channel.readers
 
     def prepare(self, key: ThreadKey, epoch: str, batch: Batch) -> None:
         if channel := self._channel_of_epoch(key, epoch):
@@ -163,6 +208,12 @@ class ChannelRegistry:
             del self._channels[key]
             channel.mark_erased()
 
+    def fail_readers(self, error: RunnerError) -> None:
+        """End all readers with that error."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.fail(error)
+
     def _channel_of_epoch(self, key: ThreadKey, epoch: str) -> Channel | None:
         channel = self._channels.get(key)
         if channel is not None and not channel.epoch:
@@ -173,35 +224,36 @@ class ChannelRegistry:
 class LiveTail:
     """A reader's position. It reads from the channel, and from the store if the channel has evicted the batch."""
 
-    def __init__(
-        self, channel: Channel, after: int, read: Callable[[ThreadKey, str, int], Awaitable[list[Batch]]]
-    ) -> None:
+    def __init__(self, channel: Channel, after: int, read: ReadBatches) -> None:
         self.position = after
         self._channel = channel
         self._read = read
 
     def has_next(self) -> bool:
-        return self._channel.is_erased or self._channel.last > self.position
+        return self._channel.is_erased or self._channel.failure is not None or self._channel.last > self.position
 
-    async def next_batches(self, sink: BatchSink | None = None) -> list[Batch]:
+    async def next_batches(self, sink: BatchSink | None = None, *, limit: int = MAX_RETAINED_BYTES) -> list[Batch]:
         channel = self._channel
         while True:
-            if channel.last <= self.position and not channel.is_erased:
+            if not self.has_next():
                 await channel.wait_for_change(sink)
                 if sink is not None and channel.last <= self.position:
                     return []
-            elif found := channel.batches_after(self.position) or await self._read_from_store(channel.last):
+            elif found := channel.batches_after(self.position, limit) or await self._read_from_store(limit):
                 self.position = found[-1].last
                 return found
 
-    async def _read_from_store(self, known: int) -> list[Batch]:
+    async def _read_from_store(self, limit: int) -> list[Batch]:
+        """Return the stored batches after the position, at least one. Raises: as `Tail.next_batches`."""
         channel = self._channel
         if channel.is_erased:
             raise UnknownThread
-        found = await self._read(channel.key, channel.epoch, self.position)
-        if not found:
-            # Retention dropped everything up to `known`; the next batch shows the gap.
-            self.position = max(self.position, known)
+        if channel.failure is not None:
+            raise copy_error(channel.failure)
+        found = await self._read(channel.key, channel.epoch, self.position, limit)
+        # The entry after the position was committed, so it is the first one found unless retention has dropped it.
+        if not found or found[0].first != self.position + 1:
+            raise EntriesDropped(_NOT_RETAINED)
         return found
 
 
@@ -211,12 +263,12 @@ async def live_tail(
     key: ThreadKey,
     after: int,
     lookup: Callable[[ThreadKey], Awaitable[ThreadInfo | None]],
-    read: Callable[[ThreadKey, str, int], Awaitable[list[Batch]]],
+    read: ReadBatches,
     epoch: str = "",
 ) -> AsyncGenerator[LiveTail, None]:
     """Open a reader. It subscribes before it queries the store, so that no commit in between is missed; each entry is returned once.
 
-    `read(key, epoch, after)` returns stored batches of the thread with that epoch and raises UnknownThread if it was erased.
+    `read(key, epoch, after, limit)` returns stored batches of the thread with that epoch and raises UnknownThread if it was erased.
     """
     channel = channels.open_channel(key, reader=True)
     try:
@@ -269,16 +321,6 @@ class ReleaseNotifier:
                 waiting.discard(future)
                 if not waiting and self._waiting.get(key) is waiting:
                     del self._waiting[key]
-
-
-def slice_batch(batch: Batch, first: int, last: int | None = None) -> Batch:
-    """Return the part of a batch from `first` to `last`; the batch itself if that is all of it."""
-    end = batch.last if last is None else min(last, batch.last)
-    if first <= batch.first and end == batch.last:
-        return batch
-    start = max(first, batch.first)
-    lines = batch.lines[start - batch.first : end - batch.first + 1]
-    return replace(batch, first=start, lines=lines, text=None, derived={}, size=0)
 
 
 def _resolve_future(future: asyncio.Future[None]) -> None:

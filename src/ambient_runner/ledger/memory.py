@@ -5,6 +5,7 @@ It is the second implementation that proves the contract: same writer, same chan
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 from contextlib import asynccontextmanager
@@ -25,8 +26,9 @@ from ambient_runner.errors import (
     UnknownThread,
 )
 from ambient_runner.ledger.base import LeaseHeld
+from ambient_runner.ledger.batches import slice_batch, take_batches
 from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, batch_key, check_facts
-from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail, slice_batch
+from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     RUNTIME,
@@ -170,7 +172,7 @@ class MemoryLedger:
         if thread and thread.agent != agent:
             raise AgentMismatch
         if claim:
-            self._claim_key(writer, claim)
+            self._claim_key(writer.thread, writer.run, claim)
         if thread is None:
             thread = _StoredThread(agent, writer.epoch, _now_ms())
             self._threads[writer.thread] = thread
@@ -228,7 +230,13 @@ class MemoryLedger:
         return True
 
     async def append_facts(
-        self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None, labels: ThreadLabels | None = None
+        self,
+        key: ThreadKey,
+        facts: Sequence[Fact],
+        *,
+        expect: int | None = None,
+        labels: ThreadLabels | None = None,
+        claim: IdempotencyClaim | None = None,
     ) -> int:
         check_facts(facts, labels)
         self._check_open()
@@ -238,6 +246,8 @@ class MemoryLedger:
             raise ThreadBusy
         if expect is not None and thread.last != expect:
             raise StaleCursor
+        if claim:
+            self._claim_key(key, "", claim)
         if facts:
             self._write_facts(key, thread, "", facts)
             self._touch_thread(thread, labels)
@@ -283,6 +293,9 @@ class MemoryLedger:
             limit,
         )
 
+    async def list_active_threads(self, tenant: str, owner: str) -> list[ThreadKey]:
+        return [key for key in self._leases if key[:2] == (tenant, owner)]
+
     async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
         newest_first = sorted(self._threads.items(), key=lambda item: -item[1].changed)
         return [self._thread_info(key, thread) for key, thread in newest_first[:limit]]
@@ -301,9 +314,9 @@ class MemoryLedger:
         runs = [run for run in thread.runs.values() if run.first <= seq] if thread else []
         return max(runs, key=lambda run: run.first, default=None)
 
-    async def find_idempotency_record(self, claim: IdempotencyClaim) -> IdempotencyRecord | None:
+    async def find_idempotency_record(self, tenant: str, claim: IdempotencyClaim) -> IdempotencyRecord | None:
         use = self._keys.get(claim.scope)
-        if use is None or use.used <= _now_ms() - IDEMPOTENCY_KEY_TTL_MS:
+        if use is None or use.thread.tenant != tenant or use.used <= _now_ms() - IDEMPOTENCY_KEY_TTL_MS:
             return None
         return IdempotencyRecord(digest=use.digest, thread=use.thread, run=await self.get_run(use.thread, use.run))
 
@@ -320,25 +333,30 @@ class MemoryLedger:
         async with live_tail(self._channels, key, after, self.get_thread, self._read_epoch, epoch) as tail:
             yield tail
 
-    async def list_abandoned_runs(self) -> list[RunInfo]:
+    async def list_abandoned_runs(self, *, limit: int = 100) -> list[RunInfo]:
         free = [thread for key, thread in self._threads.items() if key not in self._leases]
-        return [run for thread in free for run in thread.runs.values() if not run.last]
+        found = [run for thread in free for run in thread.runs.values() if not run.last]
+        return random.sample(found, min(limit, len(found)))
 
     async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
         thread = self._threads.get(key)
         found = thread.checkpoint if thread else None
         return found if found and (at is None or found.seq <= at) else None
 
-    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
+    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, *, epoch: str = "") -> None:
         self._scheduler.flush()
         thread = self._require_thread(key)
+        if epoch not in ("", thread.epoch):
+            raise UnknownThread
         if checkpoint.seq > thread.last:
             raise ValueError("A checkpoint cannot be ahead of its thread.")
+        if checkpoint.seq <= thread.floor:
+            return
         thread.checkpoint = checkpoint
         thread.batches = [
             slice_batch(batch, checkpoint.seq + 1) for batch in thread.batches if batch.last > checkpoint.seq
         ]
-        thread.floor = max(thread.floor, checkpoint.seq)
+        thread.floor = checkpoint.seq
 
     async def erase_thread(self, key: ThreadKey) -> bool:
         self._scheduler.flush()
@@ -355,6 +373,9 @@ class MemoryLedger:
         self._channels.end_readers(key, thread.epoch)
         self._release_notifier.notify(key)
         return True
+
+    def unavailable_reason(self) -> str | None:
+        return "The store is closed." if self._closed else None
 
     def _append_lines(self, append: Append) -> None:
         writer, lines = append.writer, append.lines
@@ -387,15 +408,15 @@ class MemoryLedger:
         thread.last = batch.last
         self._channels.publish(key, thread.epoch, batch)
 
-    async def _read_epoch(self, key: ThreadKey, epoch: str, after: int) -> list[Batch]:
-        return await self.read_batches(key, after, epoch=epoch)
+    async def _read_epoch(self, key: ThreadKey, epoch: str, after: int, limit: int) -> list[Batch]:
+        return await self.read_batches(key, after, limit=limit, epoch=epoch)
 
-    def _claim_key(self, writer: BufferedWriter, claim: IdempotencyClaim) -> None:
+    def _claim_key(self, key: ThreadKey, run: str, claim: IdempotencyClaim) -> None:
         now = _now_ms()
         self._keys = {scope: use for scope, use in self._keys.items() if use.used > now - IDEMPOTENCY_KEY_TTL_MS}
         if claim.scope in self._keys:
             raise IdempotencyConflict
-        self._keys[claim.scope] = _UsedKey(claim.digest, now, writer.thread, writer.run)
+        self._keys[claim.scope] = _UsedKey(claim.digest, now, key, run)
 
     def _thread_info(self, key: ThreadKey, thread: _StoredThread) -> ThreadInfo:
         lease = self._leases.get(key)
@@ -409,6 +430,7 @@ class MemoryLedger:
             last=thread.last,
             active=lease.writer.run if lease else "",
             queued=len(self._tickets.get(key, ())),
+            readers=int(lease is None and self._channels.has_readers(key)),
             title=thread.title,
             archived=thread.archived,
             status=thread.status,
@@ -469,16 +491,9 @@ class MemoryLedger:
 
 
 def _slice_batches(batches: list[Batch], after: int, until: int | None, limit: int) -> list[Batch]:
-    found: list[Batch] = []
-    size = 0
-    for batch in batches:
-        if batch.last <= after:
-            continue
-        if size >= limit or (until is not None and max(batch.first, after + 1) > until):
-            break
-        found.append(slice_batch(batch, after + 1, until))
-        size += sum(map(len, batch.lines))
-    return found
+    end = until if until is not None else batches[-1].last if batches else 0
+    wanted = (batch for batch in batches if batch.last > after and batch.first <= end)
+    return take_batches((slice_batch(batch, after + 1, end) for batch in wanted), limit) if after < end else []
 
 
 def _newest_seq_of_run(thread: _StoredThread, run: str) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -34,9 +35,26 @@ def has_ended(process: Process, me: Process) -> bool:
     """Return True if that process has certainly ended, as seen from `me`."""
     if process.boot != me.boot:
         return bool(process.boot and me.boot)
-    if not process.started or not me.started or process.space != me.space:
-        return False
-    return _start_time(process.pid) != process.started
+    return _can_be_looked_up(process, me) and _start_time(process.pid) != process.started
+
+
+def is_running(process: Process, me: Process) -> bool:
+    """Return True if that process certainly runs, as seen from `me`. If neither this nor `has_ended` is True, nobody can tell."""
+    return _can_be_looked_up(process, me) and _start_time(process.pid) == process.started
+
+
+def describe_process(process: Process) -> str:
+    """Return the pid and the start time of a process, for messages."""
+    ticks, boot_time = process.started, _boot_time()
+    if not ticks.isdigit() or boot_time is None:
+        return f"pid {process.pid}"
+    since = datetime.fromtimestamp(boot_time + int(ticks) / os.sysconf("SC_CLK_TCK")).astimezone()
+    return f"pid {process.pid} (since {since:%Y-%m-%d %H:%M:%S})"
+
+
+def _can_be_looked_up(process: Process, me: Process) -> bool:
+    is_known = bool(process.started and me.started)
+    return is_known and process.boot == me.boot and process.space == me.space
 
 
 def _start_time(pid: int) -> str | None:
@@ -47,6 +65,12 @@ def _start_time(pid: int) -> str | None:
     if not fields or fields[0] in ("Z", "X"):
         return None
     return fields[19]
+
+
+def _boot_time() -> int | None:
+    """Return the time of the boot in seconds since 1970; None if the platform does not provide it."""
+    lines = _read_text(_PROC / "stat").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("btime ")), None)
 
 
 def _pid_namespace() -> str:

@@ -110,6 +110,8 @@ class ThreadInfo:
     """Key of the run that holds the lease; empty if the thread is free."""
     queued: int = 0
     """Number of requests waiting for the lease, in all processes."""
+    readers: int = 0
+    """Number of processes that have live readers of the thread, without the one that holds the lease: that one knows its own."""
     title: str = ""
     archived: bool = False
     status: ThreadStatus = "finished"
@@ -155,7 +157,10 @@ class RunInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdempotencyClaim:
-    """An Idempotency-Key as presented. `scope` is a hash of (actor, agent, key): a key may be a secret. `digest` is one of the body."""
+    """An Idempotency-Key as presented, or the id of facts that a client may send again.
+
+    `scope` is a hash of (tenant, owner, agent, key), or of the thread and the id: they may be secrets. `digest` is one of the body.
+    """
 
     scope: str
     digest: str

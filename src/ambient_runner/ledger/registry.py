@@ -35,14 +35,18 @@ _LEDGER_METHODS = sorted(
 )
 
 
-def open_ledger(url: str, *, lease: float | None = None) -> Ledger:
+def open_ledger(url: str, *, lease: float | None = None, patience: float | None = None) -> Ledger:
     """Return the store of a URL, to be opened with `async with`.
 
     `sqlite:///file` is relative to the working directory, `sqlite:////file` absolute. `lease` is the number of seconds a process may be
-    silent before others take over its threads.
+    silent before others take over its threads, `patience` the seconds for which runs wait while the store cannot be written.
     Raises: ConfigError.
     """
-    settings = StoreSettings() if lease is None else StoreSettings(lease=lease)
+    defaults = StoreSettings()
+    settings = StoreSettings(
+        lease=defaults.lease if lease is None else lease,
+        patience=defaults.patience if patience is None else patience,
+    )
     if settings.lease <= 0:
         raise ConfigError("The lease must be longer than 0 seconds.")
     scheme, separator, _ = url.partition("://")

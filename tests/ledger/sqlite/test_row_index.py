@@ -194,7 +194,7 @@ async def test_a_store_of_the_first_schema_is_brought_up_to_date(path: Path) -> 
         connection.commit()
     async with SqliteLedger(path) as ledger:
         hashed = IdempotencyClaim(scope=hashlib.sha256(b"the key as it was sent").hexdigest(), digest="d")
-        found = await ledger.find_idempotency_record(hashed)
+        found = await ledger.find_idempotency_record(KEY.tenant, hashed)
         assert found == IdempotencyRecord(digest="d", thread=KEY, run=None)
         assert lines_of(await ledger.read_batches(KEY, 0)) == numbered(b"a", b"b", b"c")
         async with await ledger.acquire_lease(KEY, "run-2") as writer:

@@ -38,6 +38,7 @@ def create_file_of_version(path: Path, version: int) -> sqlite3.Connection:
     files = sorted((file for file in directory.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     connection = sqlite3.connect(path)
     connection.create_function("sha256_hex", 1, str)
+    connection.create_function("fold_case", 1, str.casefold)
     for file in files[:version]:
         connection.executescript(file.read_text(encoding="utf-8"))
     connection.execute(f"PRAGMA application_id = {0x414D4252}")

@@ -1,20 +1,34 @@
-"""Backup of a live database by SQLite's backup API, which includes what is still in the write-ahead log."""
+"""Backup of a live database by SQLite's backup API, which includes what is still in the write-ahead log; new epochs for a restored one."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import ConfigError, LedgerError
-from ambient_runner.ledger.sqlite.connection import APPLICATION_ID, connect, map_sqlite_errors, primary_code
+from ambient_runner.ledger.process_identity import describe_process
+from ambient_runner.ledger.sqlite.connection import (
+    APPLICATION_ID,
+    begin_immediate,
+    connect,
+    map_sqlite_errors,
+    primary_code,
+)
+from ambient_runner.ledger.sqlite.schema import prepare_database
+from ambient_runner.ledger.sqlite.thread_row import new_epoch
+from ambient_runner.ledger.sqlite.workers import list_live_processes
+from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["backup_database"]
+__all__ = ["backup_database", "renew_epochs"]
 
+# Positions move on beyond all that were given out after the backup, and the erasures before them are unknown.
+_FORGET_CHANGES = "UPDATE change_counter SET newest = max(?1, newest) + 1, dropped = max(?1, newest) + 1"
 _SIDE_FILES = ("-journal", "-wal", "-shm")
 _TARGET_ERRORS = {
     sqlite3.SQLITE_FULL: "its disk is full",
@@ -43,6 +57,27 @@ def backup_database(source: Path, target: Path) -> None:
                 reason = _TARGET_ERRORS[primary_code(error)]
                 raise LedgerError(f"The backup {target} could not be written: {reason}. Nothing was kept.") from error
             raise
+
+
+def renew_epochs(path: Path) -> int:
+    """Give every thread of a restored database a new epoch, so that no cursor from before leads anywhere. Return their number.
+
+    Cursors of lists become stale too. See docs/decisions/0017-a-restored-backup-needs-new-epochs.md.
+    Raises: ConfigError when it is no store of this program, or a process uses it; LedgerError.
+    """
+    with map_sqlite_errors():
+        _open_store(path).close()
+    prepare_database(path)
+    with map_sqlite_errors(), closing(connect(path)) as connection:
+        connection.create_function("random_tag", 0, new_epoch)
+        begin_immediate(connection)
+        if processes := list_live_processes(connection):
+            names = ", ".join(map(describe_process, processes))
+            raise ConfigError(f"{path} is in use: {names}. Stop it first, and start it again afterwards.")
+        count = connection.execute("UPDATE thread SET epoch = random_tag()").rowcount
+        connection.execute(_FORGET_CHANGES, (time.time_ns() // 1_000_000 * POSITIONS_PER_MS,))
+        connection.execute("COMMIT")
+        return count
 
 
 def _open_store(source: Path) -> sqlite3.Connection:

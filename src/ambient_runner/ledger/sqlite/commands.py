@@ -7,7 +7,6 @@ is one INSERT; if so, `external_changes.py` reads what was written and `apply_ex
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -108,6 +107,8 @@ class WriteCommands:
     leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
     by_thread: dict[int, Lease] = field(default_factory=dict[int, Lease])
     tickets: set[int] = field(default_factory=set[int])
+    read_threads: set[ThreadKey] = field(default_factory=set[ThreadKey])
+    """Threads that this process is registered to read."""
     newest_no: int = 0
     """Number of the last batch row inserted in this transaction; 0 if there is none."""
     published: list[PublishedBatch] = field(default_factory=list[PublishedBatch])
@@ -173,7 +174,7 @@ class WriteCommands:
         if thread and thread[1] != agent:
             raise AgentMismatch
         if claim:
-            self._claim_key(lease, claim)
+            self._claim_key(lease.key, lease.run, claim)
         no = thread[0] if thread else self._new_thread(lease, agent, title)
         # Facts may have been appended since the lease was acquired, even in this transaction.
         first = (self._newest_seq(no, thread[3], lease.since) if thread else 0) + 1
@@ -241,6 +242,22 @@ class WriteCommands:
         self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
         self.after_commit.append(lambda: self.tickets.discard(ticket))
 
+    def add_reader(self, key: ThreadKey) -> None:
+        self.worker.renew_leases(self.connection)
+        self.connection.execute("INSERT OR IGNORE INTO reader VALUES (?, ?, ?, ?)", (*key, self.worker.id))
+        self.after_commit.append(lambda: self.read_threads.add(key))
+
+    def remove_reader(self, key: ThreadKey) -> None:
+        self.connection.execute(
+            "DELETE FROM reader WHERE tenant = ? AND owner = ? AND id = ? AND worker = ?", (*key, self.worker.id)
+        )
+        self.after_commit.append(lambda: self.read_threads.discard(key))
+
+    @property
+    def needs_renewal(self) -> bool:
+        """True if other processes must know that this one is alive: for its leases, its tickets and its readers."""
+        return bool(self.leases or self.tickets or self.read_threads)
+
     def request_stop(self, key: ThreadKey, reason: str, run: str) -> int | None:
         """Return the token of the lease that was asked to stop; None if no live one matches."""
         held = self.connection.execute(_LEASE, key).fetchone()
@@ -250,7 +267,12 @@ class WriteCommands:
         return held[4]
 
     def append_facts(
-        self, key: ThreadKey, facts: Sequence[Fact], expect: int | None, labels: ThreadLabels | None
+        self,
+        key: ThreadKey,
+        facts: Sequence[Fact],
+        expect: int | None,
+        labels: ThreadLabels | None,
+        claim: IdempotencyClaim | None,
     ) -> int:
         thread = self.connection.execute(_THREAD, key).fetchone()
         if thread is None:
@@ -263,6 +285,8 @@ class WriteCommands:
                 raise ThreadBusy
             if last != expect:
                 raise StaleCursor
+        if claim:
+            self._claim_key(key, "", claim)
         if not facts:
             return last
         last = self._write_facts(key, epoch, no, "", facts, last + 1)
@@ -272,14 +296,16 @@ class WriteCommands:
         elif (lease := self.by_thread.get(no)) and lease.token == held[4]:
             lease.last = last
         elif held[0] == self.worker.id:
-            self.row_index.invalidate((no,))  # The lease was acquired in this transaction.
+            # The lease was acquired, or its run begun, in this transaction: it is remembered, with an earlier entry, after the commit.
+            self.row_index.invalidate((no,))
+            self.after_commit.append(lambda: self._advance_lease(held[4], last))
         else:
             self.row_index.evict_thread(no)  # Another process holds the lease, and so owns the unindexed rows.
         return last
 
-    def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
+    def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, epoch: str) -> None:
         thread = self.connection.execute(_THREAD, key).fetchone()
-        if thread is None:
+        if thread is None or epoch not in ("", thread[2]):
             raise UnknownThread
         no, indexed = thread[0], thread[3]
         held = self.connection.execute(_LEASE, key).fetchone()
@@ -314,7 +340,7 @@ class WriteCommands:
 
     def _build_lease(self, key: ThreadKey, run: str, token: int, since: int) -> Lease:
         thread = self.connection.execute(_THREAD, key).fetchone()
-        no, _, epoch, last = thread or (0, "", secrets.token_urlsafe(9), 0)
+        no, _, epoch, last = thread or (0, "", thread_row.new_epoch(), 0)
         row = self.connection.execute(_RUN, (no, run)).fetchone() if no else None
         return Lease(
             key=key,
@@ -353,20 +379,24 @@ class WriteCommands:
             self.tickets.discard(ticket)
 
     def _mark_begun(self, lease: Lease, no: int, last: int) -> None:
-        lease.thread_no, lease.has_begun = no, True
-        lease.last = lease.newest = last
+        lease.thread_no, lease.has_begun, lease.newest = no, True, last
+        lease.last = max(lease.last, last)  # A fact may have followed in the same transaction.
         self.by_thread[no] = lease
+
+    def _advance_lease(self, token: int, last: int) -> None:
+        if lease := self.leases.get(token):
+            lease.last = max(lease.last, last)
 
     def _drop_lease(self, token: int) -> None:
         lease = self.leases.pop(token, None)
         if lease and self.by_thread.get(lease.thread_no) is lease:
             del self.by_thread[lease.thread_no]
 
-    def _claim_key(self, lease: Lease, claim: IdempotencyClaim) -> None:
+    def _claim_key(self, key: ThreadKey, run: str, claim: IdempotencyClaim) -> None:
         self.connection.execute("DELETE FROM idempotency WHERE used <= ?", (self.now - IDEMPOTENCY_KEY_TTL_MS,))
         if self.connection.execute("SELECT 1 FROM idempotency WHERE scope = ?", (claim.scope,)).fetchone():
             raise IdempotencyConflict
-        self.connection.execute(_NEW_KEY, (claim.scope, claim.digest, self.now, *lease.key, lease.run))
+        self.connection.execute(_NEW_KEY, (claim.scope, claim.digest, self.now, *key, run))
 
     def _new_thread(self, lease: Lease, agent: str, title: str) -> int:
         return thread_row.insert_thread(self.connection, lease.key, agent, lease.epoch, title, self.now)

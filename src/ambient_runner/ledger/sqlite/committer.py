@@ -1,6 +1,7 @@
 """The only thread that writes: it commits everything queued since its last commit in one transaction, then passes the outcome to the loop.
 
 It also renews this worker's leases and polls for changes of other processes, so that a blocked event loop loses no lease.
+While the store cannot be written (locked, full, an I/O error) it keeps the appends and tries again, up to its patience.
 Appends need no savepoint: they are checked before they write. Any other job runs inside one, so that an error rolls back
 only that job.
 """
@@ -10,22 +11,24 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.errors import LeaseLost, LedgerError, RunnerError
+from ambient_runner.errors import ConfigError, LeaseLost, LedgerError, RunnerError, StoreUnusable
 from ambient_runner.ledger.buffered_writer import Append
 from ambient_runner.ledger.sqlite.commands import PublishedBatch, WriteCommands
 from ambient_runner.ledger.sqlite.connection import (
     begin_immediate,
     connect,
+    is_locked,
     ledger_error,
-    prepare_database,
     primary_code,
 )
 from ambient_runner.ledger.sqlite.external_changes import ChangePoller, ExternalChanges
+from ambient_runner.ledger.sqlite.schema import prepare_database
 from ambient_runner.ledger.sqlite.wal import WalCheckpointer
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ambient_runner.ledger.sqlite.file_check import OpenedFile
+    from ambient_runner.ledger.sqlite.outage import Outage
     from ambient_runner.ledger.sqlite.workers import Worker
 
 POLL_INTERVAL = 0.02
@@ -40,6 +45,10 @@ POLL_INTERVAL = 0.02
 _PAGE_BYTES = 4096
 _PRERENDER_LINES = 256
 """Lines of a batch from which on readers may prepare it before it is committed."""
+_RETRY_INTERVAL = 0.1
+"""Seconds between two attempts while the store cannot be written."""
+_LONG_WAIT = 0.5
+"""Seconds of waiting for the lock from which on other processes may have been unable to renew their leases."""
 # Errors caused by the data of one job; the others in its transaction are retried without it.
 _DATA_ERRORS = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE)
 
@@ -63,6 +72,8 @@ class CommitOutcome:
     """The committed result of a transaction, for the loop."""
 
     changes: ExternalChanges | None = None
+    unusable: StoreUnusable | None = None
+    """Set if the store was changed underneath: every reader and writer ends."""
     published: list[PublishedBatch] = field(default_factory=list[PublishedBatch])
     committed: list[tuple[Append, int]] = field(default_factory=list["tuple[Append, int]"])
     """Appends, with the newest seq of their run."""
@@ -78,7 +89,9 @@ class Committer(threading.Thread):
     def __init__(
         self,
         path: Path,
+        file: OpenedFile,
         worker: Worker,
+        outage: Outage,
         prerender: Callable[[list[PublishedBatch]], None],
         deliver: Callable[[CommitOutcome], None],
         on_opened: Callable[[RunnerError | None], None],
@@ -88,7 +101,9 @@ class Committer(threading.Thread):
         """Set by the loop: True while a reader or waiter there needs changes of other processes."""
         self.is_paused = False
         """True if it only commits, without renewing leases or polling: how other processes see a suspended one."""
+        self._outage = outage
         self._path = path
+        self._file = file
         self._worker = worker
         self._prerender = prerender
         self._deliver = deliver
@@ -97,7 +112,8 @@ class Committer(threading.Thread):
         self._is_closing = False
         self._renewed = 0.0
         self._is_syncing = True
-        self._retry_jobs: list[CommitJob] = []
+        self._held: list[Append | CommitJob] = []
+        """Work of failed transactions, in its order: appends that are kept, and jobs that must succeed."""
         self._current: list[Append | CommitJob] = []
 
     def submit(self, work: list[Append] | CommitJob) -> None:
@@ -115,7 +131,7 @@ class Committer(threading.Thread):
 
     def run(self) -> None:
         try:
-            prepare_database(self._path)
+            self._wait_for_lock(lambda: prepare_database(self._path))
             connection = connect(self._path)
         except RunnerError as error:
             self._on_opened(error)
@@ -126,14 +142,38 @@ class Committer(threading.Thread):
         with closing(connection):
             self._run_loop(connection)
 
+    def _wait_for_lock(self, work: Callable[[], None]) -> None:
+        """Do a part of opening the store. If another process has locked it, try again as long as a run would wait. Raises: as `work`."""
+        deadline = time.monotonic() + self._outage.patience
+        is_reported = False
+        while True:
+            try:
+                work()
+            except (LedgerError, sqlite3.Error) as error:
+                if not is_locked(error) or time.monotonic() >= deadline:
+                    raise
+                if not is_reported:
+                    logger.warning(
+                        "The store %s is locked by another process; waiting for it up to %g s (`store_patience`)",
+                        self._path,
+                        self._outage.patience,
+                    )
+                is_reported = True
+            else:
+                return
+
     def _run_loop(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._commands = WriteCommands(connection, self._worker)
         self._checkpointer = WalCheckpointer(self._path)
         try:
-            self._in_transaction(self._worker.register)
+            self._wait_for_lock(lambda: self._in_transaction(self._worker.register))
+            self._file.remember()
             self._renewed = self._worker.clock()
             self._poller = ChangePoller(connection)
+        except StoreUnusable as error:
+            self._on_opened(ConfigError(error.message))
+            return
         except sqlite3.Error as error:
             self._on_opened(ledger_error(error))
             return
@@ -142,6 +182,8 @@ class Committer(threading.Thread):
         try:
             while not self._is_closing or not self._queue.empty():
                 self._run_once()
+            if self._held:
+                self._commit_work([])
             self._leave_store()
         finally:
             self._fail_remaining()
@@ -149,15 +191,14 @@ class Committer(threading.Thread):
 
     def _fail_remaining(self) -> None:
         """Fail what is left, so that no caller waits forever if this thread dies of a bug."""
-        work = [*self._current, *self._queued_now()]
-        if work:
-            self._deliver(
-                self._failed_outcome(work, LedgerError("The store has stopped working. Restart the server."), None)
-            )
+        self._is_closing = True
+        if work := [*self._held, *self._current, *self._queued_now()]:
+            error = LedgerError("The store has stopped working. Restart the server.")
+            self._deliver(self._failed_outcome(work, error, None))
 
     def _run_once(self) -> None:
         self._current = work = self._wait_for_work()
-        if work or self._retry_jobs or self._renewal_is_due():
+        if work or self._held or self._outage.is_retrying or self._renewal_is_due():
             self._commit_work(work)
         elif not self.is_paused:
             self._poll_changes()
@@ -166,7 +207,10 @@ class Committer(threading.Thread):
             self._checkpoint_overdue_wal()
 
     def _wait_for_work(self) -> list[Append | CommitJob]:
-        """Return everything that is queued; wait until there is something, or until the next poll is due."""
+        """Return everything that is queued; wait until there is something, or until the next poll or attempt is due."""
+        if self._outage.is_retrying and not self._is_closing:
+            time.sleep(_RETRY_INTERVAL)
+            return self._queued_now()
         try:
             first = self._queue.get(timeout=self._wait_timeout())
         except Empty:
@@ -182,18 +226,22 @@ class Committer(threading.Thread):
             return work
 
     def _wait_timeout(self) -> float:
-        holding = bool(self._commands.leases or self._commands.tickets)
+        holding = bool(self._commands.leases or self._commands.tickets) and self._outage.failure is None
         return POLL_INTERVAL if self.is_polling or holding else self._worker.lease / 3
 
     def _renewal_is_due(self) -> bool:
-        if self.is_paused or not (self._commands.leases or self._commands.tickets):
+        if self.is_paused or not self._commands.needs_renewal:
             return False
         return self._worker.clock() - self._renewed >= self._worker.lease / 3
 
     def _poll_changes(self) -> None:
         try:
+            self._file.check(self._connection)
+            self._outage.end()
             if changes := self._read_changes():
                 self._deliver(CommitOutcome(changes=changes))
+        except StoreUnusable as error:
+            self._deliver(self._unusable_outcome([], error))
         except sqlite3.Error:
             logger.exception("Cannot read what other processes wrote to the store %s; retrying", self._path)
 
@@ -204,38 +252,55 @@ class Committer(threading.Thread):
         self._commands.apply_external_changes(changes)
         return changes
 
-    def _commit_work(self, work: list[Append | CommitJob]) -> None:
+    def _commit_work(self, new: list[Append | CommitJob]) -> None:
+        work, self._held = [*self._held, *new], []
         outcome = CommitOutcome()
+        began = time.monotonic()
         try:
             self._try_commit(work, outcome)
+        except StoreUnusable as error:
+            self._roll_back()
+            outcome = self._unusable_outcome(work, error)
         except sqlite3.Error as error:
             self._roll_back()
             if primary_code(error) in _DATA_ERRORS and len(work) > 1:
                 for item in work:
                     self._commit_work([item])
                 return
+            if primary_code(error) not in _DATA_ERRORS:
+                self._outage.begin(error, began)
             outcome = self._failed_outcome(work, ledger_error(error), outcome.changes)
+        else:
+            self._outage.end()
         self._deliver(outcome)
 
     def _try_commit(self, work: list[Append | CommitJob], outcome: CommitOutcome) -> None:
         writes = self._commands
         self._set_durable(any(not isinstance(item, CommitJob) or item.is_durable for item in work))
-        begin_immediate(self._connection)
+        self._begin()
         outcome.changes = self._read_changes()
         writes.start_transaction()
-        if self._renewal_is_due():
+        # After an outage the leases may have run out: they are renewed before anything is written under them.
+        if self._renewal_is_due() or (self._outage.is_retrying and not self.is_paused):
             self._worker.renew_leases(self._connection)
             writes.after_commit.append(self._record_renewal)
-        self._apply_work([*self._retry_jobs, *work], outcome)
+        self._apply_work(work, outcome)
         writes.row_index.index_ripe_spans()
         if large := [item for item in writes.published if item.batch and len(item.batch.lines) >= _PRERENDER_LINES]:
             self._prerender(large)
         self._connection.execute("COMMIT")
-        self._retry_jobs.clear()
         for act in writes.after_commit:
             act()
         outcome.published = writes.published
         self._account_written(writes.published)
+
+    def _begin(self) -> None:
+        """Begin a write transaction on the file that was opened. Raises: sqlite3.Error, StoreUnusable."""
+        began = time.monotonic()
+        begin_immediate(self._connection, _RETRY_INTERVAL if self._outage.is_retrying else None)
+        if time.monotonic() - began > _LONG_WAIT:
+            self._worker.resume_expiry()
+        self._file.check(self._connection)
 
     def _set_durable(self, is_durable: bool) -> None:
         """Wait for the disk with this transaction, or leave that to the next durable one."""
@@ -287,18 +352,30 @@ class Committer(threading.Thread):
     def _failed_outcome(
         self, work: list[Append | CommitJob], error: LedgerError, changes: ExternalChanges | None
     ) -> CommitOutcome:
-        """Return the outcome of a transaction that was rolled back. Its writers fail: their next lines would follow a gap."""
+        """Return the outcome of a transaction that was rolled back.
+
+        Appends are held while there is patience; after that their writers fail: their next lines would follow a gap.
+        """
         outcome = CommitOutcome(changes=changes)
+        is_holding = not self._is_closing and self._outage.can_retry(error)
         for item in work:
             if isinstance(item, CommitJob) and item.must_succeed:
-                self._retry_jobs.append(item)
+                self._held.append(item)
                 outcome.answers.append((item, None, None))
             elif isinstance(item, CommitJob):
                 outcome.answers.append((item, None, error))
+            elif is_holding:
+                self._held.append(item)
             else:
                 if lease := self._commands.leases.get(item.writer.token):
                     lease.error = error
                 outcome.refused.append((item, error))
+        return outcome
+
+    def _unusable_outcome(self, work: list[Append | CommitJob], error: StoreUnusable) -> CommitOutcome:
+        self._outage.mark_unusable(error)
+        outcome = self._failed_outcome(work, error, None)
+        outcome.unusable = error
         return outcome
 
     def _account_written(self, published: list[PublishedBatch]) -> None:
@@ -310,11 +387,11 @@ class Committer(threading.Thread):
         self._renewed = self._worker.clock()
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        begin_immediate(self._connection)
         try:
+            self._begin()
             work(self._connection)
             self._connection.execute("COMMIT")
-        except sqlite3.Error:
+        except (sqlite3.Error, StoreUnusable):
             self._roll_back()
             raise
 
@@ -341,6 +418,8 @@ class Committer(threading.Thread):
     def _leave_store(self) -> None:
         try:
             self._in_transaction(self._worker.unregister)
+        except StoreUnusable:
+            logger.info("The leases in the store %s are not released; they end with this process", self._path)
         except sqlite3.Error:
             logger.exception(
                 "Cannot release the leases in the store %s; they expire after %g seconds",

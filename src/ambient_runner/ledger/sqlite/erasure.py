@@ -36,12 +36,14 @@ UPDATE change_counter SET dropped = max(dropped, coalesce((SELECT max(changed) F
 
 
 def trim_thread(connection: sqlite3.Connection, no: int, checkpoint: Checkpoint) -> None:
-    """Replace all entries of the thread up to the checkpoint by it."""
+    """Replace all entries of the thread up to the checkpoint by it, unless a later one already has."""
+    if checkpoint.seq <= connection.execute("SELECT floor FROM thread WHERE no = ?", (no,)).fetchone()[0]:
+        return
     connection.execute(_BLANK_CHECKPOINT, (no,))
     connection.execute(_CHECKPOINT, (no, checkpoint.seq, checkpoint.body))
     _drop_entries(connection, no, checkpoint.seq)
     _delete_blank_rows(connection)
-    connection.execute("UPDATE thread SET floor = max(floor, ?) WHERE no = ?", (checkpoint.seq, no))
+    connection.execute("UPDATE thread SET floor = ? WHERE no = ?", (checkpoint.seq, no))
 
 
 def erase_thread(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch: str, now: int) -> None:
@@ -54,6 +56,7 @@ def erase_thread(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch:
     _delete_blank_rows(connection)
     connection.execute("DELETE FROM thread WHERE no = ?", (no,))
     connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
+    connection.execute("DELETE FROM reader WHERE tenant = ? AND owner = ? AND id = ?", key)
     connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
     _drop_tombstones(connection, now - IDEMPOTENCY_KEY_TTL_MS)
     connection.execute(_TOMBSTONE, (*key, epoch, now, thread_row.next_position(connection, now)))

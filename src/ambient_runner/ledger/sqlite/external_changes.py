@@ -40,15 +40,14 @@ class ChangePoller:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._version = 0
+        self._seen_version = 0
         self._batch = self._newest_id("batch")
         self._erased = self._newest_id("erased")
 
     def has_changed(self) -> bool:
-        """Return True if another connection committed since the last call. Own commits do not count."""
-        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        changed = version != self._version
-        self._version = version
-        return changed
+        """Return True if another connection committed since `read_changes`. Own commits do not count."""
+        self._seen_version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        return self._seen_version != self._version
 
     def skip_own_rows(self, batch: int) -> None:
         """Skip rows up to that id: this connection inserted them, after reading all before them."""
@@ -69,6 +68,7 @@ class ChangePoller:
             changes.held_leases.add(token)
             if stop is not None:
                 changes.stops.append((token, stop))
+        self._version = self._seen_version  # Only now: what a failing disk kept from being read is read the next time.
         return changes
 
     def _newest_id(self, table: str) -> int:

@@ -21,6 +21,8 @@ from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushS
 from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail
 from ambient_runner.ledger.sqlite import queries, thread_queries
 from ambient_runner.ledger.sqlite.committer import CommitJob, CommitOutcome, Committer
+from ambient_runner.ledger.sqlite.file_check import OpenedFile
+from ambient_runner.ledger.sqlite.outage import Outage
 from ambient_runner.ledger.sqlite.read_pool import ReadPool
 from ambient_runner.ledger.sqlite.wal import truncate_wal
 from ambient_runner.ledger.sqlite.workers import Worker
@@ -52,8 +54,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_CLOSED = "The store is closed."
 _ERASE_TIMEOUT = 10.0
 """Seconds an erasure waits for readers that keep the WAL from being truncated."""
+_REGISTER_DELAY = 0.1
+"""Seconds after which the readers of a run that has ended here are registered, if they still read the thread."""
 _RELEASE_CHECK_INTERVAL = 0.25
 """Seconds between checks if the process that holds the lease has died: it sends no notification."""
 
@@ -64,22 +69,32 @@ def open_sqlite_store(url: str, settings: StoreSettings) -> Ledger:
     path = rest.removeprefix("/")
     if not rest.startswith("/") or not path or path.endswith("/") or ":memory:" in path:
         raise ConfigError("Name a file: sqlite:///relative/path.db or sqlite:////absolute/path.db.")
-    return SqliteLedger(Path(path), url=url, lease=settings.lease)
+    return SqliteLedger(Path(path), url=url, lease=settings.lease, patience=settings.patience)
 
 
 class SqliteLedger:
     """A store in one file. See `base.Ledger`."""
 
     def __init__(
-        self, path: Path, *, url: str = "", lease: float = 10.0, clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        *,
+        url: str = "",
+        lease: float = 10.0,
+        patience: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = url or f"sqlite:///{path}"
         self.path = path
         self._worker = Worker(lease, clock)
-        self._channels = ChannelRegistry(self._start_polling)
+        self._outage = Outage(path, self._worker, patience)
+        self._channels = ChannelRegistry(self._start_polling, self._update_registration)
+        self._read_threads: set[ThreadKey] = set()
+        """Threads that other processes know this one to read."""
         self._release_notifier = ReleaseNotifier()
         self._scheduler = FlushScheduler(self.submit_appends)
-        self._pool = ReadPool(path)
+        self._file = OpenedFile(path)
+        self._pool = ReadPool(path, self._file)
         self._is_closed = False
         self._leases: dict[BufferedWriter, tuple[Lease, Channel]] = {}
         self._writers: dict[int, BufferedWriter] = {}
@@ -89,7 +104,9 @@ class SqliteLedger:
         opened: asyncio.Future[RunnerError | None] = self._loop.create_future()
         self._committer = Committer(
             self.path,
+            self._file,
             self._worker,
+            self._outage,
             self._prerender,
             self._deliver_outcome,
             partial(self._call_on_loop, _set_result, opened),
@@ -149,7 +166,7 @@ class SqliteLedger:
     def submit_appends(self, appends: list[Append]) -> None:
         if self._is_closed:
             for append in appends:
-                append.writer.mark_failed(LedgerError("The store is closed."))
+                append.writer.mark_failed(LedgerError(_CLOSED))
             return
         self._committer.submit(appends)
 
@@ -164,6 +181,9 @@ class SqliteLedger:
             )
         self._writers.pop(lease.token, None)
         self._channels.close_channel(channel)
+        if self._channels.has_readers(writer.thread):
+            # Most are about to leave with the run they have read.
+            self._loop.call_later(_REGISTER_DELAY, self._update_registration, writer.thread)
         self._release_notifier.notify(writer.thread)
 
     async def wait_released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
@@ -196,10 +216,16 @@ class SqliteLedger:
         return token is not None
 
     async def append_facts(
-        self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None, labels: ThreadLabels | None = None
+        self,
+        key: ThreadKey,
+        facts: Sequence[Fact],
+        *,
+        expect: int | None = None,
+        labels: ThreadLabels | None = None,
+        claim: IdempotencyClaim | None = None,
     ) -> int:
         check_facts(facts, labels)
-        return await self._run_command(lambda writes: writes.append_facts(key, facts, expect, labels))
+        return await self._run_command(lambda writes: writes.append_facts(key, facts, expect, labels, claim))
 
     async def get_thread(self, key: ThreadKey) -> ThreadInfo | None:
         return await self._run_query(thread_queries.find_thread, self._worker, key)
@@ -224,6 +250,9 @@ class SqliteLedger:
     ) -> ChangedThreads:
         return await self._run_query(thread_queries.list_changed_threads, self._worker, tenant, owner, after, limit)
 
+    async def list_active_threads(self, tenant: str, owner: str) -> list[ThreadKey]:
+        return await self._run_query(thread_queries.list_active_threads, self._worker, tenant, owner)
+
     async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
         return await self._run_query(thread_queries.list_all_threads, self._worker, limit)
 
@@ -236,8 +265,8 @@ class SqliteLedger:
     async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
         return await self._run_query(queries.find_run_at, key, seq)
 
-    async def find_idempotency_record(self, claim: IdempotencyClaim) -> IdempotencyRecord | None:
-        return await self._run_query(queries.find_idempotency_record, claim, time.time_ns() // 1_000_000)
+    async def find_idempotency_record(self, tenant: str, claim: IdempotencyClaim) -> IdempotencyRecord | None:
+        return await self._run_query(queries.find_idempotency_record, tenant, claim, time.time_ns() // 1_000_000)
 
     async def read_batches(
         self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
@@ -252,14 +281,14 @@ class SqliteLedger:
         finally:
             self._update_polling()
 
-    async def list_abandoned_runs(self) -> list[RunInfo]:
-        return await self._run_query(queries.list_abandoned_runs, self._worker)
+    async def list_abandoned_runs(self, *, limit: int = 100) -> list[RunInfo]:
+        return await self._run_query(queries.list_abandoned_runs, self._worker, limit)
 
     async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
         return await self._run_query(queries.find_checkpoint, key, at)
 
-    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
-        await self._run_command(lambda writes: writes.trim_thread(key, checkpoint))
+    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, *, epoch: str = "") -> None:
+        await self._run_command(lambda writes: writes.trim_thread(key, checkpoint, epoch))
 
     async def erase_thread(self, key: ThreadKey) -> bool:
         if not await self._run_command(lambda writes: writes.erase_thread(key)):
@@ -268,12 +297,17 @@ class SqliteLedger:
         self._release_notifier.notify(key)
         return True
 
+    def unavailable_reason(self) -> str | None:
+        if self._is_closed or not self._committer.is_alive():
+            return _CLOSED
+        return self._outage.failure.message if self._outage.failure else None
+
     def pause(self) -> None:
         """Stop renewing leases and polling for changes, as if this process were suspended. For tests of takeover."""
         self._committer.is_paused = True
 
-    async def _read_epoch(self, key: ThreadKey, epoch: str, after: int) -> list[Batch]:
-        return await self.read_batches(key, after, epoch=epoch)
+    async def _read_epoch(self, key: ThreadKey, epoch: str, after: int, limit: int) -> list[Batch]:
+        return await self.read_batches(key, after, limit=limit, epoch=epoch)
 
     async def _run_query(self, query: Callable[..., T], *args: Any) -> T:
         return await self._pool.run_query(lambda connection: query(connection, *args))
@@ -288,7 +322,7 @@ class SqliteLedger:
     ) -> T:
         """Return the committed result of `work`. If the caller is cancelled meanwhile, `undo` is called with the result instead."""
         if self._is_closed or not self._committer.is_alive():
-            raise LedgerError("The store is closed.")
+            raise LedgerError(_CLOSED)
         self._scheduler.flush()  # Keep the order: earlier appends are committed first.
         future: asyncio.Future[T] = self._loop.create_future()
         self._committer.submit(CommitJob(work, future, must_succeed, is_durable))
@@ -305,6 +339,19 @@ class SqliteLedger:
 
     def _discard_ticket(self, ticket: int) -> None:
         self._submit_later(lambda writes: writes.leave_queue(ticket))
+
+    def _update_registration(self, key: ThreadKey) -> None:
+        """Tell other processes if this one reads a thread that it does not write. Its own readers of its own runs it counts itself."""
+        is_known = key in self._read_threads
+        is_reading = self._channels.has_readers(key) and (is_known or not self._channels.has_writer(key))
+        if is_reading == is_known or self._is_closed:
+            return
+        if is_reading:
+            self._read_threads.add(key)
+            self._submit_later(lambda writes: writes.add_reader(key))
+        else:
+            self._read_threads.discard(key)
+            self._submit_later(lambda writes: writes.remove_reader(key))
 
     def _submit_later(self, work: Callable[[WriteCommands], None]) -> None:
         self._committer.submit(CommitJob(work, self._loop.create_future(), must_succeed=True, is_durable=False))
@@ -339,6 +386,8 @@ class SqliteLedger:
 
     def _settle_outcome(self, outcome: CommitOutcome) -> None:
         """Publish first, then resolve futures, so that a caller who awaited a commit finds it published."""
+        if outcome.unusable is not None:
+            self._end_all(outcome.unusable)
         if outcome.changes is not None:
             self._apply_changes(outcome.changes)
         for key, epoch, batch in outcome.published:
@@ -352,6 +401,13 @@ class SqliteLedger:
             append.writer.mark_failed(error)
         for job, result, error in outcome.answers:
             _resolve_job(job.future, result, error)
+
+    def _end_all(self, error: LedgerError) -> None:
+        """End all readers and writers: the store can no longer be used."""
+        self._channels.fail_readers(error)
+        for writer in self._writers.values():
+            writer.mark_failed(error)
+        self._release_notifier.notify_all()
 
     def _end_epoch(self, key: ThreadKey, epoch: str) -> None:
         """End readers and writers of a thread that was erased."""

@@ -5,10 +5,11 @@ They are short on purpose: an open read transaction keeps the WAL from being tru
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import UnknownThread
-from ambient_runner.ledger.fanout import slice_batch
+from ambient_runner.ledger.batches import slice_batch, take_batches
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     Batch,
@@ -43,10 +44,10 @@ _OPEN_RUNS = """
 SELECT l.worker, r.key, t.tenant, t.owner, t.id, r.run_id, r.first, r.last
 FROM run r JOIN thread t ON t.no = r.thread_no
 LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
-WHERE r.last = 1099511627776 ORDER BY r.thread_no, r.first
+WHERE r.last = 1099511627776
 """
 _BATCH = "b.first, b.owner, b.kind, b.run, b.ts, b.body"
-_KEY = "SELECT digest, tenant, owner, id, run FROM idempotency WHERE scope = ? AND used > ?"
+_KEY = "SELECT digest, owner, id, run FROM idempotency WHERE scope = ? AND tenant = ? AND used > ?"
 _CHECKPOINT = "SELECT seq, body FROM checkpoint WHERE thread_no = ? AND seq <= ?"
 
 
@@ -63,19 +64,20 @@ def list_runs(connection: sqlite3.Connection, key: ThreadKey, limit: int, before
     return [info for row in rows.fetchall() if (info := _run_info(row))]
 
 
-def list_abandoned_runs(connection: sqlite3.Connection, worker: Worker) -> list[RunInfo]:
+def list_abandoned_runs(connection: sqlite3.Connection, worker: Worker, limit: int) -> list[RunInfo]:
     rows = connection.execute(_OPEN_RUNS).fetchall()
     live = worker.live_workers(connection) if rows else set[int]()
-    return [info for holder, *row in rows if holder not in live and (info := _run_info(row))]
+    found = [info for holder, *row in rows if holder not in live and (info := _run_info(row))]
+    return random.sample(found, min(limit, len(found)))
 
 
 def find_idempotency_record(
-    connection: sqlite3.Connection, claim: IdempotencyClaim, now: int
+    connection: sqlite3.Connection, tenant: str, claim: IdempotencyClaim, now: int
 ) -> IdempotencyRecord | None:
-    row = connection.execute(_KEY, (claim.scope, now - IDEMPOTENCY_KEY_TTL_MS)).fetchone()
+    row = connection.execute(_KEY, (claim.scope, tenant, now - IDEMPOTENCY_KEY_TTL_MS)).fetchone()
     if row is None:
         return None
-    digest, tenant, owner, thread_id, run_key = row
+    digest, owner, thread_id, run_key = row
     key = ThreadKey(tenant, owner, thread_id)
     return IdempotencyRecord(digest=digest, thread=key, run=find_run(connection, key, run_key))
 
@@ -99,7 +101,7 @@ def read_batches(
     if after >= last:
         return []
     rows = row_index.batch_rows(connection, found[0], _BATCH, after + 1, last)
-    return [slice_batch(batch, after + 1, last) for batch in _batches_up_to(rows, limit)]
+    return take_batches((slice_batch(batch, after + 1, last) for batch in _batches_up_to(rows, limit)), limit)
 
 
 def is_free(connection: sqlite3.Connection, worker: Worker, key: ThreadKey, ticket: int | None) -> bool:
@@ -129,9 +131,10 @@ def _run_info(row: Any) -> RunInfo | None:
 
 
 def _batches_up_to(rows: Iterable[Any], limit: int) -> Iterator[Batch]:
+    """Yield the first batches, and no more than fit into `limit` bytes. A row that does not fit is not even split into its lines."""
     size = 0
     for first, owner, kind, run_key, ts, body in rows:
+        if size and size + len(body) > limit:
+            return
         yield Batch(first=first, owner=owner, kind=kind, run=run_key, ts=ts, lines=body.split(b"\n"))
         size += len(body)
-        if size >= limit:
-            return

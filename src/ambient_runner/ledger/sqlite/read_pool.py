@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ambient_runner.ledger.sqlite.file_check import OpenedFile
+
 T = TypeVar("T")
 
 POOL_SIZE = 4
@@ -25,8 +27,9 @@ POOL_SIZE = 4
 class ReadPool:
     """Read-only connections, opened on demand and reused."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file: OpenedFile) -> None:
         self._path = path
+        self._file = file
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -51,6 +54,7 @@ class ReadPool:
             try:
                 connection.execute("BEGIN")
                 try:
+                    self._file.check(connection)
                     return work(connection)
                 finally:
                     connection.execute("ROLLBACK")
@@ -63,6 +67,7 @@ class ReadPool:
                 raise LedgerError("The store is closed.")
             if self._idle:
                 return self._idle.pop()
+        self._file.check_path()
         return connect(self._path, reader=True)
 
     def _return_connection(self, connection: sqlite3.Connection) -> None:

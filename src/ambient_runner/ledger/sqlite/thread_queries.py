@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.sqlite.workers import Worker
     from ambient_runner.ledger.thread_search import ThreadFilter
 
-__all__ = ["find_thread", "list_all_threads", "list_changed_threads", "list_threads"]
+__all__ = ["find_thread", "list_active_threads", "list_all_threads", "list_changed_threads", "list_threads"]
 
 _INFO = f"""
 SELECT t.no, {HORIZON}, t.tenant, t.owner, t.id, t.agent, t.epoch, t.created, t.updated, t.floor + 1, {LAST_INDEXED}, l.worker, l.run,
        (SELECT group_concat(worker) FROM ticket k WHERE k.tenant = t.tenant AND k.owner = t.owner AND k.id = t.id),
+       (SELECT group_concat(worker) FROM reader d WHERE d.tenant = t.tenant AND d.owner = t.owner AND d.id = t.id),
        b.title, t.archived, t.status, t.changed
 FROM thread t CROSS JOIN label b ON b.no = t.label
 LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
@@ -40,6 +41,7 @@ _NEWEST_CHANGE = """
 SELECT max(coalesce((SELECT max(changed) FROM thread WHERE tenant = :tenant AND owner = :owner), 0),
            coalesce((SELECT max(changed) FROM erased WHERE tenant = :tenant AND owner = :owner), 0))
 """
+_HELD = "SELECT worker, id FROM lease WHERE tenant = ? AND owner = ?"
 _ORDER = "SELECT store, newest, dropped FROM change_counter"
 _ARCHIVED: dict[ArchivedFilter, str] = {"without": " AND NOT t.archived", "only": " AND t.archived", "with": ""}
 
@@ -88,6 +90,12 @@ def list_changed_threads(
     return collect_changes(order, position, changed, erased, limit)
 
 
+def list_active_threads(connection: sqlite3.Connection, worker: Worker, tenant: str, owner: str) -> list[ThreadKey]:
+    rows = connection.execute(_HELD, (tenant, owner)).fetchall()
+    live = worker.live_workers(connection) if rows else set[int]()
+    return [ThreadKey(tenant, owner, thread_id) for holder, thread_id in rows if holder in live]
+
+
 def list_all_threads(connection: sqlite3.Connection, worker: Worker, limit: int) -> list[ThreadInfo]:
     rows = connection.execute(_ALL_NEWEST_FIRST, (limit,)).fetchall()
     return list(_thread_infos(connection, rows, worker, _change_order(connection)))
@@ -114,7 +122,7 @@ def _thread_infos(
     unindexed = row_index.newest_since(connection, min(horizons)) if horizons else {}
     for row in rows:
         no, _, tenant, owner, thread_id, agent, epoch, created, updated, first, last, holder, active, queue = row[:14]
-        title, archived, status, changed = row[14:]
+        readers, title, archived, status, changed = row[14:]
         yield ThreadInfo(
             key=ThreadKey(tenant, owner, thread_id),
             agent=agent,
@@ -124,9 +132,15 @@ def _thread_infos(
             first=first,
             last=max(last, unindexed.get(no, 0)),
             active=active if holder in live else "",
-            queued=sum(int(worker_id) in live for worker_id in queue.split(",")) if queue else 0,
+            queued=_count_live(queue, live),
+            readers=_count_live(readers, live - {holder}),
             title=title,
             archived=bool(archived),
             status=STATUSES[int(status)],
             cursor=order.to_cursor(changed),
         )
+
+
+def _count_live(workers: str | None, live: set[int]) -> int:
+    """Return how many of these workers, a list with commas, are live."""
+    return sum(int(worker) in live for worker in workers.split(",")) if workers else 0

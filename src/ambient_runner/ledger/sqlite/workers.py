@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ambient_runner.ledger.process_identity import Process, has_ended, this_process
+from ambient_runner.ledger.process_identity import Process, has_ended, is_running, this_process
 from ambient_runner.ledger.sqlite.row_index import index_remaining
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class Worker:
     clock: Callable[[], float]
     process: Process = field(default_factory=this_process)
     id: int = 0
+    _grace_until: float = -math.inf
+    """Until then an expired lease counts as valid, unless its process has ended: its owner could not renew it."""
 
     def register(self, connection: sqlite3.Connection) -> None:
         """Register this worker, and remove the leases and tickets of certainly dead ones. Their runs stay: recovery closes those."""
@@ -45,13 +49,22 @@ class Worker:
     def unregister(self, connection: sqlite3.Connection) -> None:
         _remove_worker(connection, self.id)
 
+    def suspend_expiry(self) -> None:
+        """Let no lease expire: the store cannot be written, so its owner cannot renew it. Lasts until `resume_expiry`."""
+        self._grace_until = math.inf
+
+    def resume_expiry(self) -> None:
+        """The store can be written again: let leases expire, once their owners have had the time of a lease to renew them."""
+        self._grace_until = self.clock() + self.lease
+
     def live_workers(self, connection: sqlite3.Connection) -> set[int]:
         """Return the workers whose leases are valid: not expired, and not known to be dead. This one always is."""
         now = self.clock()
+        has_grace = now < self._grace_until
         live = {self.id}
         for worker, lease, expires, *rest in connection.execute(_ALL).fetchall():
             # An expiry further ahead than a whole lease was set on another clock.
-            if now <= expires <= now + lease and not has_ended(Process(*rest), self.process):
+            if (has_grace or now <= expires <= now + lease) and not has_ended(Process(*rest), self.process):
                 live.add(worker)
         return live
 
@@ -59,9 +72,20 @@ class Worker:
         return self.process.pid, self.process.started, self.process.boot, self.process.space
 
 
+def list_live_processes(connection: sqlite3.Connection) -> list[Process]:
+    """Return the processes that use the file. One that cannot be looked up counts while its lease is valid."""
+    me, now = this_process(), time.monotonic()
+    found: dict[Process, None] = {}
+    for _, lease, expires, *rest in connection.execute(_ALL).fetchall():
+        process = Process(*rest)
+        if is_running(process, me) or (not has_ended(process, me) and now <= expires <= now + lease):
+            found[process] = None
+    return list(found)
+
+
 def _remove_worker(connection: sqlite3.Connection, worker: int) -> None:
     index_remaining(connection, worker)
-    for table, column in (("lease", "worker"), ("ticket", "worker"), ("worker", "id")):
+    for table, column in (("lease", "worker"), ("ticket", "worker"), ("reader", "worker"), ("worker", "id")):
         connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (worker,))  # noqa: S608  names above
 
 
