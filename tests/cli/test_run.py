@@ -188,7 +188,7 @@ def test_text_that_is_not_utf8_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("command", [("run", "demo", "hi", "--thread"), ("threads", "show"), ("threads", "export")])
-@pytest.mark.parametrize("thread", ["", "x" * 600, "two\nlines"])
+@pytest.mark.parametrize("thread", ["", "x" * 600, "two\nlines", ".", ".."])
 def test_a_thread_id_that_http_refuses_is_refused_here_too(
     ambient: Callable[..., Any], tmp_path: Path, command: tuple[str, ...], thread: str
 ) -> None:

@@ -13,11 +13,13 @@ from ambient_runner import Settings
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.ledger import open_ledger
-from ambient_runner.ledger.records import RUNTIME, Fact
+from ambient_runner.ledger.records import RUNTIME, Checkpoint, Fact
 from ambient_runner.projections.projectors import FEEDBACK_OWNER
+from ambient_runner.projections.thread_fork import ForkOrigin
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import Message, RunAgentInput, UserMessage
 from ambient_runner.runs.event_reader import follow_run
-from ambient_runner.runs.run import Actor, ForkPoint, StartRequest
+from ambient_runner.runs.run import Actor, StartRequest
 from ambient_runner.runs.runner import Runner
 from ambient_runner.services.feedback import FEEDBACK
 
@@ -203,7 +205,7 @@ async def fork_once(store: Path, thread: str, source: str) -> None:
     ):
         for id_, message, point in (
             (source, "m2", None),
-            (thread, "n", ForkPoint(thread=source, before="m2")),
+            (thread, "n", ForkOrigin(thread_id=source, message_id="m2")),
         ):
             messages: list[Message] = [UserMessage(id=message, content=f"say {message}")]
             run_input = RunAgentInput(thread_id=id_, run_id="r", messages=messages)
@@ -246,3 +248,20 @@ def test_a_terminal_shows_the_progress_of_an_export(
     monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes it for a terminal.
     _, out, err = ambient("threads", "export", "t1", "-o", str(tmp_path / "t1.jsonl"))
     assert (out, "Exporting" in err, err.count("Wrote")) == ("", True, 1)
+
+
+def test_a_tail_names_the_entries_that_are_no_longer_retained(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    async def run_and_trim() -> str:
+        for _ in range(2):
+            await run_once(tmp_path / STORE, Actor(), "t1")
+        async with open_ledger(f"sqlite:///{tmp_path / STORE}") as ledger:
+            key = Actor().thread_key("t1")
+            info = await ledger.get_thread(key)
+            assert info is not None
+            await ledger.trim_thread(key, Checkpoint(seq=info.last - 1, body=ThreadView().to_checkpoint()))
+            return info.epoch
+
+    epoch = anyio.run(run_and_trim)
+    code, out, err = ambient("threads", "tail", "t1", "--after", f"{epoch}.2", "--until-idle")
+    assert (code, "RUN_FINISHED" in out, out.count("\n")) == (0, True, 1)
+    assert re.search(r"Entries 3 to \d+ of thread t1", err)

@@ -105,7 +105,7 @@ async def test_a_queued_request_is_refused_when_the_runner_drains() -> None:
         info = await runner.ledger.get_thread(KEY)
         newest = await runner.ledger.find_run_at(KEY, 1 << 30)
         with pytest.raises(NoActiveRun):
-            runner.single_active_thread(Actor())
+            await runner.find_active_thread(Actor())
     assert info is not None
     assert (info.active, info.queued) == ("", 0)
     assert newest is not None

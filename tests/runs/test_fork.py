@@ -30,7 +30,7 @@ from ambient_runner.projections.thread_fork import ForkOrigin, ThreadFork
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.maintenance import apply_retention
-from ambient_runner.runs.run import Actor, ForkPoint, Run, StartRequest
+from ambient_runner.runs.run import Actor, Run, StartRequest
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.view_cache import load_view
 from tests.machine_speed import unless_hung
@@ -80,7 +80,7 @@ async def talked(open_ledger: OpenLedger, agents: Agents) -> AsyncGenerator[Runn
 
 
 def fork(before: str, *messages: e.Message, thread: str = "fork", source: str = "t", **options: Any) -> StartRequest:
-    point = ForkPoint(thread=source, before=before)
+    point = ForkOrigin(thread_id=source, message_id=before)
     return request(*(messages or (user("n"),)), thread=thread, fork=point, **options)
 
 

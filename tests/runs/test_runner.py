@@ -592,6 +592,17 @@ async def test_current_run_is_known_inside_an_agent() -> None:
     assert found == [started.run]
 
 
+async def test_all_abandoned_runs_are_closed_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ambient_runner.runs.runner._RECOVERY_BATCH", 2)
+    async with MemoryLedger() as ledger:
+        for number in range(5):
+            async with await ledger.acquire_lease(KEY._replace(id=f"t{number}"), f"dead-{number}") as writer:
+                started = _fact(RunStarted(thread_id=f"t{number}", run_id="r"))
+                await writer.begin_run([started], run_id="r", agent="agent", claim=None)
+        async with Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS):
+            assert await ledger.list_abandoned_runs() == []
+
+
 async def test_an_abandoned_run_is_closed_by_the_next_server(caplog: pytest.LogCaptureFixture) -> None:
     ledger = MemoryLedger()
     async with ledger:

@@ -78,6 +78,24 @@ async def test_a_view_at_the_edge_of_what_is_retained_has_the_whole_conversation
     assert [message.id[:2] for message in view.transcript.messages()] == ["u0", "m-", "u1", "m-", "u2", "m-"]
 
 
+@pytest.mark.parametrize("read", ["view_at", "view_before_run"])
+async def test_a_cached_view_that_retention_has_overtaken_is_folded_from_the_checkpoint(read: str) -> None:
+    """Another process ran and trimmed the thread: the next run here was refused with `stale_cursor`."""
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("old"))
+        info = await runner.ledger.get_thread(KEY)
+        assert info is not None
+        views, thread = ViewCache(runner.ledger), ThreadEpoch(KEY, info.epoch)
+        assert (await views.view_at(thread, info.last)).seq == info.last
+        await trimmed(runner)
+        newer = await runner.ledger.get_thread(KEY)
+        assert newer is not None
+        assert newer.first > info.last + 1
+        view = await getattr(views, read)(thread, newer.last)
+        fresh = await load_view(runner.ledger, KEY, until=newer.last)
+    assert view.to_checkpoint() == fresh.to_checkpoint()
+
+
 async def test_a_view_does_not_depend_on_the_cache() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         for turn in range(3):

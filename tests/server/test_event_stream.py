@@ -27,6 +27,7 @@ from ambient_runner.server.direct_send import expose_server_send
 from ambient_runner.server.end_conditions import EndCondition, NoEnd, UntilIdle, UntilRunEnds
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.runtime import ServerRuntime
+from ambient_runner.server.stream_start import StreamStart
 from tests.machine_speed import unless_hung
 from tests.scripts import begun, forever, hello
 from tests.server.demo_server import runtime_with
@@ -82,7 +83,14 @@ async def stream_of(
     service = runtime_with(runner.agents, settings)
     framer = Framer(info.epoch, wire_format=form, thread=ThreadIdentity.of_info(info))
     return (
-        EventStream(service, runner, ThreadEpoch(KEY, info.epoch), framer, after=0, until=until or NoEnd(), **options),
+        EventStream(
+            service,
+            runner,
+            ThreadEpoch(KEY, info.epoch),
+            StreamStart(after=0, framer=framer),
+            until=until or NoEnd(),
+            **options,
+        ),
         service,
     )
 
@@ -257,7 +265,8 @@ class Forgetful(MemoryLedger):
         return await super().get_checkpoint(key, at)
 
 
-async def test_a_stream_ends_when_its_snapshot_can_no_longer_be_folded() -> None:
+async def test_a_stream_is_cut_when_its_snapshot_can_no_longer_be_folded() -> None:
+    """A response that ends would look complete: the client has to resume, and then learns of the gap."""
     client = Client()
     agent = ScriptedAgent(hello)
     async with Forgetful() as ledger, Runner(ledger, {"agent": agent}, SETTINGS) as runner:
@@ -267,7 +276,7 @@ async def test_a_stream_ends_when_its_snapshot_can_no_longer_be_folded() -> None
         ledger.forgets = True
         with unless_hung():
             await answer(stream, client)
-    assert client.ended
+    assert not client.ended
     assert b"MESSAGES_SNAPSHOT" not in client.body
 
 
@@ -337,6 +346,43 @@ async def test_a_direct_reader_gets_the_same_events_as_a_late_one(stalls_at: byt
     assert live.body == late.body
     assert [live.body.count(b'"delta":"number %d, "' % number) for number in range(4)] == [1, 1, 1, 1]
     assert live.ended
+
+
+class Measuring(Client):
+    """A client that notes how much it is sent at once."""
+
+    largest = 0
+
+    async def send(self, message: Any) -> None:
+        self.largest = max(self.largest, len(message.get("body", b"")))
+        await super().send(message)
+
+
+@pytest.mark.parametrize("respond", [answer, answer_directly], ids=["task", "direct"])
+@pytest.mark.parametrize("delta", [100, 40_000, 900_000], ids=["many", "large", "huge"])
+async def test_a_large_batch_is_sent_in_small_pieces(respond: Any, delta: int) -> None:
+    """A server copies what it is given, and holds it for a client that does not read."""
+    count = 2_000_000 // delta
+
+    async def burst(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1")
+        for number in range(count):
+            yield TextMessageContent(message_id="m1", delta=f"{number} ".ljust(delta, "x"))
+
+    live, late = Measuring(), Measuring()
+    async with runner_of(ScriptedAgent(burst)) as runner:
+        started = await begun(runner, user("u1"))
+        stream, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+        with unless_hung():
+            await respond(stream, live)
+            again, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+            await respond(again, late)
+    frames = [msgspec.json.decode(line[6:]) for line in live.body.splitlines() if line.startswith(b"data: ")]
+    text = "".join(frame["delta"] for frame in frames if frame["type"] == "TEXT_MESSAGE_CONTENT")
+    assert text == "".join(f"{number} ".ljust(delta, "x") for number in range(count))
+    assert live.body == late.body
+    assert late.largest <= 1 << 16
+    assert live.largest <= 1 << 19  # A batch that is sent where it is published is sent whole, if it is not larger.
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "is cut"])

@@ -234,7 +234,7 @@ async def test_an_incomplete_erasure_is_reported(tmp_path: Path, known: bool) ->
     assert erased.status_code == 200
 
 
-@pytest.mark.parametrize("place", [".", "artifacts", ".ambient"])
+@pytest.mark.parametrize("place", [".", "artifacts"])
 async def test_a_thread_whose_directory_became_a_link_fails_until_it_is_deleted(tmp_path: Path, place: str) -> None:
     bridge = WorkerBridge(mcp=False)
     (tmp_path / "outside").mkdir()

@@ -4,15 +4,20 @@ import dataclasses
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import anyio
 import httpx
 import pytest
+from fastapi import Request
 
+from ambient_runner import Actor
+from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.config import AgentSettings
+from ambient_runner.server.app import create_app
 from tests.machine_speed import unless_hung
-from tests.server.demo_server import SETTINGS, demo, frames, run_body
+from tests.server.demo_server import SETTINGS, client_of, demo, frames, run_body
 
 
 def events(response: httpx.Response) -> list[str]:
@@ -298,6 +303,22 @@ async def test_the_same_idempotency_key_replays_the_run() -> None:
     assert (gone.status_code, gone.json()["error"]["code"]) == (410, "run_gone")
 
 
+async def test_an_idempotency_key_is_that_of_its_tenant() -> None:
+    """Two tenants may have an owner of the same name, who use the same key for different requests."""
+
+    def authorize(request: Request) -> Actor:
+        return Actor(tenant=request.headers["x-tenant"], owner="ann")
+
+    app = create_app(SETTINGS, {"demo": DemoBridge()}, authorize=authorize)
+    async with client_of(app) as client:
+        answers = [
+            await client.post("/", json=run_body(text), headers={"Idempotency-Key": "abc", "X-Tenant": tenant})
+            for tenant, text in (("acme", "say hi"), ("other", "say ho"), ("acme", "say hi"))
+        ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert answers[2].content == answers[0].content != answers[1].content
+
+
 async def test_an_idempotency_key_is_not_stored_as_it_was_sent(tmp_path: Path) -> None:
     """A client may send a secret as its key."""
     key = "kR8vQ2mZx7Lw3Tn5Yb9Hs4Jd6Fg1Pc0A"
@@ -367,3 +388,31 @@ async def test_a_request_that_may_wait_is_refused_as_plainly_as_others(policy: s
         started = await client.post("/", json=run_body("say hi"), headers={"X-Ambient-On-Busy": policy})
     assert (refused_at_once.status_code, refused_at_once.json()["error"]["code"]) == (404, "unknown_agent")
     assert started.status_code == 200
+
+
+@pytest.mark.parametrize("thread", [".", ".."])
+async def test_a_thread_id_that_clients_remove_from_urls_is_refused(thread: str) -> None:
+    """`/threads/../events` becomes `/events` in every browser, however the id is encoded: nobody could read the thread."""
+    body = run_body("say hi", thread=thread)
+    annotation = {"threadId": thread, "clientEventId": "e", "type": "feedback"}
+    rating = {"type": "META", "metaType": "thumbs_up", "threadId": thread, "payload": {"messageId": "m"}}
+    async with demo() as client:
+        answers = [
+            await client.post("/", json=body),
+            await client.post("/copilotkit/agent/demo/run", json=body),
+            await client.post(
+                "/copilotkit/annotate", json={**annotation, "payload": {"messageId": "m", "value": "thumbs_up"}}
+            ),
+            await client.post("/feedback", json=rating),
+        ]
+        listed = (await client.get("/thread/list")).json()["threads"]
+        kept = [
+            await client.post("/", json=run_body("say hi", thread=name)) for name in ("...", "%2e", "a/../b", "a//b")
+        ]
+        read = [
+            frames(await client.get(f"/threads/{quote(name, safe='')}/events?until=idle"))
+            for name in ("...", "%2e", "a/../b", "a//b")
+        ]
+    assert [answer.status_code for answer in answers] == [422] * 4
+    assert listed == []
+    assert [frames(answer) for answer in kept] == read

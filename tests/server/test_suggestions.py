@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -63,3 +64,58 @@ def test_a_function_that_cannot_suggest_is_named_with_its_agent(target: str) -> 
     with pytest.raises(ConfigError) as refused:
         load_suggestions(settings_with(target), {"mine": DemoBridge()})
     assert "agent mine" in refused.value.message
+
+
+def generated() -> Iterator[str]:
+    yield "one"
+    yield "two"
+
+
+@pytest.mark.parametrize(
+    "returned", [("one", "two"), {"one": 1, "two": 2}.keys(), generated()], ids=["tuple", "keys", "generator"]
+)
+async def test_any_iterable_of_suggestions_will_do(returned: Any) -> None:
+    async def suggest_these(messages: Sequence[Any], state: Any) -> Any:
+        return returned
+
+    found = await collect_suggestions("mine", suggest_these, INPUT)
+    assert [suggestion.message for suggestion in found] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "described"),
+    [
+        ("Make tea", "str"),
+        (b"Make tea", "bytes"),
+        ({"title": "Tea", "message": "Make tea"}, "dict"),
+        (5, "int"),
+        (["Make tea", 5], "int"),
+        ([["Make tea"]], "list"),
+        ([{"title": "Tea"}], "message"),
+        ([{"message": 5}], "message"),
+        ([{"title": 5, "message": "Make tea"}], "title"),
+    ],
+)
+async def test_what_is_not_a_list_of_suggestions_is_logged_with_what_to_return(
+    returned: Any, described: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def suggest_wrongly(messages: Sequence[Any], state: Any) -> Any:
+        return returned
+
+    assert await collect_suggestions("mine", suggest_wrongly, INPUT) == []
+    [record] = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.ERROR, None)
+    message = record.getMessage()
+    assert {
+        part for part in ("agent mine", "suggest_wrongly", described, "list of texts") if part not in message
+    } == set()
+
+
+async def test_a_bridge_that_suggests_a_text_is_named_by_its_class(caplog: pytest.LogCaptureFixture) -> None:
+    class Talkative(DemoBridge):
+        async def suggest(self, messages: Sequence[Any], state: Mapping[str, Any]) -> Any:
+            return "Make tea"
+
+    source = load_suggestions(Settings(store="memory://"), {"mine": Talkative()})["mine"]
+    assert await collect_suggestions("mine", source, INPUT) == []
+    assert "Talkative.suggest" in caplog.text

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sysconfig
 import traceback
-from pathlib import Path
 from typing import cast
 
-__all__ = ["describe_error", "is_user_code", "shorten_path", "unwrap_group"]
+from ambient_runner.runs.user_frames import is_user_code, shorten_path
 
-_NOT_USER_CODE = [
-    Path(__file__).parents[1],
-    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-]
+__all__ = ["describe_error", "unwrap_group"]
 
 
 def describe_error(error: BaseException) -> str:
@@ -35,14 +30,3 @@ def unwrap_group(error: BaseException) -> BaseException:
 def _user_line(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_code(frame.filename)]
     return f" ({shorten_path(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
-
-
-def is_user_code(file: str) -> bool:
-    """Return True if the file belongs neither to Python, nor to an installed package, nor to this one."""
-    return not file.startswith("<") and not any(Path(file).is_relative_to(directory) for directory in _NOT_USER_CODE)
-
-
-def shorten_path(file: str) -> str:
-    """Return the path relative to the current directory if the file is below it."""
-    path, here = Path(file), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else file

@@ -14,7 +14,8 @@ from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import ConfigError
 from ambient_runner.processes.child import ChildProcess
-from ambient_runner.processes.json_rpc import JsonRpcError, JsonRpcPeer, PeerClosed
+from ambient_runner.processes.json_rpc import JsonRpcPeer, PeerClosed
+from ambient_runner.processes.json_rpc_messages import JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.errors import ConfigError, InvalidInput
 from ambient_runner.ledger.sqlite.connection import database_path
-from ambient_runner.protocol.lenient import check_id
+from ambient_runner.protocol import lenient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def check_thread_id(thread: str | None) -> str | None:
     if thread is None:
         return None
     try:
-        check_id(check_text(thread, "The thread id"), "The thread id")
+        lenient.check_thread_id(check_text(thread, "The thread id"), "The thread id")
     except InvalidInput as error:
         raise ConfigError(error.message) from error
     return thread

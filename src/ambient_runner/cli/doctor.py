@@ -23,7 +23,7 @@ from ambient_runner.cli.serve import bind_socket, format_url, try_store
 from ambient_runner.cli.text_format import align_columns, strip_control_chars
 from ambient_runner.config import MIN_SECRET_LENGTH, SPLIT_ADVICE, named_environment
 from ambient_runner.config.loader import agent_name
-from ambient_runner.errors import ConfigError, RunnerError
+from ambient_runner.errors import ConfigError, LedgerError, RunnerError
 from ambient_runner.ledger.sqlite.connection import database_path
 from ambient_runner.processes.bubblewrap import check_bubblewrap
 from ambient_runner.runs.isolate import reraise_as
@@ -41,6 +41,8 @@ _CORE = (_PACKAGE, "ag-ui-protocol", "fastapi", "uvicorn", "msgspec", "anyio")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z0-9,-]+)\])?.*extra == ['\"]([a-z0-9-]+)['\"]")
 _ALL = "all"
 _CLAUDE_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+_READY_STATUSES = frozenset({"ready", "draining", LedgerError.code})
+"""Answers of `GET /ready`."""
 _STATUS_TIMEOUT = 2.0
 """Seconds to wait for the health route of a running server."""
 
@@ -247,7 +249,7 @@ def check_port(settings: Settings) -> Finding:
 
 def _is_ambient_server(url: str) -> bool:
     """Return True if an Ambient Runner server answers at the URL: `/health` and `/ready` both identify it."""
-    return _fetch_status(f"{url}/health") == "healthy" and _fetch_status(f"{url}/ready") in {"ready", "draining"}
+    return _fetch_status(f"{url}/health") == "healthy" and _fetch_status(f"{url}/ready") in _READY_STATUSES
 
 
 def _fetch_status(url: str) -> str:

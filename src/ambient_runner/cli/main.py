@@ -18,7 +18,7 @@ from ambient_runner.cli import threads as stored
 from ambient_runner.cli.agent_login import login_agent
 from ambient_runner.cli.agent_sessions import list_sessions
 from ambient_runner.cli.arguments import check_owner, check_text, check_thread_id, resolve_directory
-from ambient_runner.cli.backup import backup_store
+from ambient_runner.cli.backup import backup_store, invalidate_cursors
 from ambient_runner.cli.doctor import run_checks
 from ambient_runner.cli.errors import find_error
 from ambient_runner.cli.playback import play_recording
@@ -72,6 +72,8 @@ app = typer.Typer(
 )
 agents_app = typer.Typer(no_args_is_help=True, help="Command-line agents.")
 app.add_typer(agents_app, name="agents")
+db_app = typer.Typer(no_args_is_help=True, help="Maintain the database of a SQLite store.")
+app.add_typer(db_app, name="db")
 threads_app = typer.Typer(no_args_is_help=True, help="Read stored threads.")
 app.add_typer(threads_app, name="threads")
 
@@ -301,6 +303,15 @@ def backup(
     Copying the database file with `cp` loses what is still in its write-ahead log.
     """
     backup_store(read_settings(config, store=store), file)
+
+
+@db_app.command("new-epoch")
+def db_new_epoch(store: StoreOption = None, config: ConfigOption = None) -> None:
+    """Make all cursors invalid, after a backup was restored and before a server is started on it.
+
+    A cursor from after the backup would otherwise lead to other events once its thread has grown again.
+    """
+    invalidate_cursors(read_settings(config, store=store))
 
 
 @app.command()

@@ -28,6 +28,7 @@ from ambient_runner.ledger import open_ledger
 from ambient_runner.runs.containment import run_of_task
 from ambient_runner.runs.worker_threads import find_busy_threads
 from ambient_runner.server.app import create_app
+from ambient_runner.server.connection_limits import LimitedHttpProtocol
 from ambient_runner.server.direct_send import expose_server_send
 from ambient_runner.server.home_page import curl_command
 from ambient_runner.telemetry.log_format import log_to_stderr
@@ -84,7 +85,7 @@ def _exit_on_sigterm(number: int, frame: object) -> NoReturn:
 
 async def try_store(settings: Settings) -> None:
     """Open the store and close it. Raises: ConfigError, LedgerError."""
-    async with open_ledger(settings.store, lease=settings.lease):
+    async with open_ledger(settings.store, lease=settings.lease, patience=settings.store_patience):
         pass
 
 
@@ -187,6 +188,8 @@ def _limit_exit_time(code: int) -> None:
 def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         expose_server_send(app),
+        http=LimitedHttpProtocol,
+        ws="none",
         lifespan="on",
         log_config=None,
         access_log=settings.log_level == "debug",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.cli.text_format import escape_json_source
@@ -13,6 +14,7 @@ from ambient_runner.projections.projectors import project_facts
 from ambient_runner.projections.thread_view import FORKED, THREAD_OWNER
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import type_of_line
+from ambient_runner.runs.event_reader import read_stored_batches
 from ambient_runner.runs.view_cache import load_view
 
 if TYPE_CHECKING:
@@ -27,14 +29,15 @@ __all__ = ["entry_kind", "open_entry_lines", "public_entries", "safe_entry_lines
 
 
 async def open_entry_lines(ledger: Ledger, info: ThreadInfo) -> AsyncGenerator[tuple[int, str], None]:
-    """Yield one JSON object per entry that clients may receive, as it is stored, with its seq; also the copy that a fork begins with."""
-    position = 0
-    while batches := await ledger.read_batches(info.key, position):
-        for batch in batches:
+    """Yield one JSON object per entry that clients may receive, as it is stored, with its seq; also the copy that a fork begins with.
+
+    Raises: as `read_stored_batches`.
+    """
+    async with aclosing(read_stored_batches(ledger, info.key, info.first - 1, epoch=info.epoch)) as batches:
+        async for batch in batches:
             is_copy = (batch.owner, batch.kind) == (THREAD_OWNER, FORKED)
             for seq, line in enumerate(batch.lines, batch.first) if is_copy else public_entries(batch):
                 yield seq, _format_entry(batch, seq, line)
-        position = batches[-1].last
 
 
 async def safe_entry_lines(
@@ -42,18 +45,16 @@ async def safe_entry_lines(
 ) -> AsyncGenerator[tuple[int, str], None]:
     """Yield one JSON object per event that clients of the audience `safe` receive, with its seq.
 
-    Snapshots stay folded, except those that a fork begins with: no other event has their messages.
+    Snapshots stay folded, except those that a fork begins with: no other event has their messages. Raises: as `read_stored_batches`.
     """
     withdrawn = WithdrawnContent.of_view(await load_view(ledger, info.key))
     framer = Framer(info.epoch, wire_format="ndjson", exposure=rules, withdrawn=withdrawn)
     view = await load_view(ledger, info.key, until=info.first - 1)
-    position = info.first - 1
-    while batches := await ledger.read_batches(info.key, position):
-        for batch in batches:
+    async with aclosing(read_stored_batches(ledger, info.key, info.first - 1, epoch=info.epoch)) as batches:
+        async for batch in batches:
             for entry in _split_entries(batch):
                 for line in _render_entry(framer, view, entry).splitlines():
                     yield entry.first, _format_entry(entry, entry.first, line)
-        position = batches[-1].last
 
 
 def _split_entries(batch: Batch) -> Iterator[Batch]:

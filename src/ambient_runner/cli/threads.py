@@ -23,7 +23,7 @@ from ambient_runner.cli.text_format import (
 )
 from ambient_runner.cli.thread_export import entry_kind, open_entry_lines, public_entries, safe_entry_lines
 from ambient_runner.config import AudienceName
-from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
+from ambient_runner.errors import ConfigError, EntriesDropped, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.projections.exposure import ExposureRules
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.ledger.base import Ledger, Tail
     from ambient_runner.ledger.records import Batch, ThreadInfo, ThreadKey
 
 _IDLE_POLL_INTERVAL = 0.1
@@ -107,18 +107,21 @@ def show_thread(settings: Settings, thread: str, owner: str | None) -> None:
 
 
 def tail_thread(settings: Settings, thread: str, owner: str | None, after: str | None, until_idle: bool) -> None:
-    """Print entries as they are written, until Ctrl-C or, with `until_idle`, until no run is active. Raises: UnknownThread, StaleCursor."""
+    """Print entries as they are written, until Ctrl-C or, with `until_idle`, until no run is active. Standard error names those that are
+    no longer retained. Raises: UnknownThread, StaleCursor."""
 
     async def print_entries(ledger: Ledger) -> None:
         info = await _get_thread(ledger, thread, owner)
-        key = info.key
-        async with ledger.tail(key, _start_position(info, after)) as tail:
-            while True:
-                if until_idle and not tail.has_next() and await is_idle(ledger, key, tail.position):
-                    return
-                with anyio.move_on_after(_IDLE_POLL_INTERVAL if until_idle else None):
-                    for batch in await tail.next_batches():
-                        _print_batch(batch, info.epoch)
+        position = _start_position(info, after)
+        while True:
+            async with ledger.tail(info.key, position, epoch=info.epoch) as tail:
+                try:
+                    return await _print_tail(ledger, info, tail, until_idle=until_idle)
+                except EntriesDropped:
+                    oldest = (await _get_thread(ledger, thread, owner)).first
+                    line = f"Entries {tail.position + 1} to {oldest - 1} of thread {thread} are no longer retained."
+                    typer.echo(to_single_line(line), err=True)
+                    position = oldest - 1
 
     with suppress(KeyboardInterrupt):
         _with_ledger(settings, print_entries)
@@ -186,7 +189,7 @@ def _with_ledger(settings: Settings, read: Callable[[Ledger], Awaitable[Answer]]
     require_store_file(settings)
 
     async def open_and_read() -> Answer:
-        async with open_ledger(settings.store, lease=settings.lease) as ledger:
+        async with open_ledger(settings.store, lease=settings.lease, patience=0) as ledger:
             return await read(ledger)
 
     return anyio.run(open_and_read)
@@ -235,6 +238,14 @@ def _print_batch(batch: Batch, epoch: str) -> None:
         kind, body = to_single_line(entry_kind(batch, line)), escape_json_source(line.decode())
         sys.stdout.write(f"{format_cursor(epoch, seq)}  {kind}  {body}\n")
     sys.stdout.flush()
+
+
+async def _print_tail(ledger: Ledger, info: ThreadInfo, tail: Tail, *, until_idle: bool) -> None:
+    """Print what follows; with `until_idle`, return when no run is active. Raises: as `Tail.next_batches`."""
+    while not until_idle or tail.has_next() or not await is_idle(ledger, info.key, tail.position):
+        with anyio.move_on_after(_IDLE_POLL_INTERVAL if until_idle else None):
+            for batch in await tail.next_batches():
+                _print_batch(batch, info.epoch)
 
 
 def _format_time(milliseconds: int) -> str:

@@ -45,6 +45,7 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("port", parsers.integer_between(0, 65535)),
     _make_option("store", parsers.parse_store_url),
     _make_option("lease", parsers.parse_seconds),
+    _make_option("store_patience", parsers.parse_seconds),
     _make_option("on_busy", parsers.choice_of(get_args(OnBusy))),
     _make_option("queue_depth", parsers.integer_between(1, 10_000)),
     _make_option("queue_wait", parsers.parse_seconds),

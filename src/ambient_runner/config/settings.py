@@ -112,6 +112,8 @@ class Settings:
     port: int = 8000
     store: str = field(default="sqlite:///.ambient/ambient.db", repr=False)
     lease: float = 10.0
+    store_patience: float = 30.0
+    """Time for which runs wait while the store cannot be written."""
     on_busy: OnBusy = "reject"
     queue_depth: int = 8
     queue_wait: float = 30.0

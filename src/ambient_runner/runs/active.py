@@ -35,6 +35,10 @@ class ActiveRun:
     writer: Writer
     pipeline: Pipeline
     timeouts: Timeouts
+    store_patience: float = 0.0
+    """Seconds by which the time to write the terminal event is longer: the store may be unable to write."""
+    finalizing: anyio.CancelScope | None = None
+    """Set while the terminal event is written."""
     cancel_requested: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Resolved when the agent must end now."""
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -53,6 +57,8 @@ class ActiveRun:
         """End the agent now. The first cause wins, but for a failure of redaction: clients must hear that the output is not complete."""
         self.cause = cause if cause == "redaction_failed" else self.cause or cause
         self.run.stopping.set()
+        if cause == "shutdown" and self.finalizing is not None:
+            self.finalizing.deadline -= self.store_patience
         if not self.cancel_requested.done():
             self.cancel_requested.set_result(None)
 
@@ -94,6 +100,8 @@ class Deadlines:
             timer.cancel()
 
     def _check_idle(self) -> None:
+        if self._active.writer.is_full():
+            self._active.pipeline.touch()  # The agent waits for the store.
         left = self._active.pipeline.last_event_at + self._active.timeouts.idle - time.monotonic()
         if left <= 0:
             self._active.cancel("idle")

@@ -57,7 +57,7 @@ class Admission:
         while True:
             # Read before the key: the thread may be that of another request with the same key, whose run is then found.
             is_taken = request.fork is not None and await self._ledger.get_thread(key) is not None
-            replayed = await self._replayed_run(request.claim)
+            replayed = await self._replayed_run(key.tenant, request.claim)
             if replayed is not None:
                 return replayed
             if is_taken:
@@ -104,9 +104,9 @@ class Admission:
         await self._ledger.wait_released(key, _HAND_OVER_TIMEOUT)
         return None
 
-    async def _replayed_run(self, claim: IdempotencyClaim | None) -> Started | None:
+    async def _replayed_run(self, tenant: str, claim: IdempotencyClaim | None) -> Started | None:
         """Return the run this Idempotency-Key was used for. Raises: IdempotencyConflict, RunGone."""
-        record = await self._ledger.find_idempotency_record(claim) if claim else None
+        record = await self._ledger.find_idempotency_record(tenant, claim) if claim else None
         if claim is None or record is None:
             return None
         if record.digest != claim.digest:
@@ -176,7 +176,7 @@ class Admission:
                         await self._ledger.request_stop(key, "superseded", run=held.run)
                     hold_left = await self._enforce_max_hold(key, held.run, limits)
                     await self._ledger.wait_released(key, min(left, wait_seconds, hold_left), ticket=ticket)
-                if replayed := await self._replayed_run(request.claim):
+                if replayed := await self._replayed_run(key.tenant, request.claim):
                     return replayed
         raise ThreadBusy
 

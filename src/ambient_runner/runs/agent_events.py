@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ambient_runner.projections.private_entries import HISTORY_EVENT
-from ambient_runner.protocol.dropped_events import dropped_event
+from ambient_runner.protocol.dropped_events import drop_oversized_patch, dropped_event
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
     Custom,
     Interrupted,
     RunError,
+    StateDelta,
+    StateSnapshot,
     SubagentError,
     TextMessageChunk,
     TextMessageStart,
@@ -71,6 +73,8 @@ class AgentEventRules:
             case ActivitySnapshot() | ActivityDelta() if is_reserved_name(event.activity_type):
                 self._count_repair("reserved-name", type_of(event), 1)
                 return to_plain_event(_dropped(event, event.activity_type))
+            case StateSnapshot() | StateDelta() | ActivityDelta():
+                return drop_oversized_patch(event)
             case RunError() | SubagentError() if event.code in RESERVED_ERROR_CODES and not self._is_relay:
                 self._count_repair("reserved-code", type_of(event), 1)
                 # The text of an error without a code is not sent (`framing.py`).

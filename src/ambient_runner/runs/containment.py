@@ -50,7 +50,10 @@ async def run_agent_task(
         if not task.done():
             await _cancel_task(task, grace, uncancellable)
     if task.done() and not task.cancelled():
-        return task.result()
+        try:
+            return task.result()
+        finally:
+            del task  # Its exception refers to this frame: without a reference back, both are freed with the run.
     if cancel_requested.done():
         return None
     raise BridgeError
@@ -148,6 +151,8 @@ class _GuardedCoroutine(Coroutine[Any, Any, Any]):
             return self._work.throw(*error)
         except (SystemExit, KeyboardInterrupt) as raised:
             raise BridgeError from raised
+        finally:
+            del error  # It refers to this frame, and only the collector could free a cycle.
 
     def close(self) -> None:
         self._work.close()

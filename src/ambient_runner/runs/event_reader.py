@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from ambient_runner.errors import EntriesDropped
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol.events import RunError, RunFinished, decode_event
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def follow_batches(ledger: Ledger, key: ThreadKey, after: int = 0) -> AsyncGenerator[Batch, None]:
-    """Yield every batch of a thread after a seq, then live ones. Never ends by itself."""
+    """Yield every batch of a thread after a seq, then live ones. Never ends by itself. Raises: as `Tail.next_batches`."""
     async with ledger.tail(key, after) as tail:
         while True:
             for batch in await tail.next_batches():
@@ -27,7 +28,10 @@ async def follow_batches(ledger: Ledger, key: ThreadKey, after: int = 0) -> Asyn
 
 
 async def follow_run(ledger: Ledger, started: Started) -> AsyncGenerator[Event, None]:
-    """Yield the events of one run, up to and including its terminal event."""
+    """Yield the events of one run, up to and including its terminal event.
+
+    Raises: EntriesDropped if the rest of the run is no longer retained; UnknownThread if it was erased; LedgerError.
+    """
     async with aclosing(follow_batches(ledger, started.thread, started.after)) as batches:
         async for batch in batches:
             if batch.run != started.run or batch.owner != RUNTIME:
@@ -38,6 +42,21 @@ async def follow_run(ledger: Ledger, started: Started) -> AsyncGenerator[Event, 
                     yield event
                 if isinstance(event, RunFinished | RunError):
                     return
+
+
+async def read_stored_batches(
+    ledger: Ledger, key: ThreadKey, after: int, *, until: int | None = None, epoch: str = ""
+) -> AsyncGenerator[Batch, None]:
+    """Yield the stored batches of a thread after a seq, a mebibyte at a time.
+
+    Raises: EntriesDropped if retention drops some of them meanwhile; UnknownThread if the thread with that epoch was erased; LedgerError.
+    """
+    while batches := await ledger.read_batches(key, after, until=until, epoch=epoch):
+        if batches[0].first != after + 1:
+            raise EntriesDropped
+        for batch in batches:
+            yield batch
+        after = batches[-1].last
 
 
 async def read_run_events(ledger: Ledger, info: RunInfo, until: int | None = None) -> AsyncGenerator[Event, None]:

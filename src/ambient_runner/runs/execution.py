@@ -10,6 +10,7 @@ import logging
 import time
 import traceback
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -44,6 +45,10 @@ _ALWAYS_WRITTEN = frozenset(EVENT_TYPES) - CONDITIONALLY_WRITTEN - {RunFinished,
 """Types of which every event of an agent's stream is written."""
 _YIELD_EVERY = 256
 """Events of an agent that never awaits after which other tasks get a turn."""
+_MAX_BUSY_SECONDS = 0.005
+"""Seconds of work on such an agent's events after which other tasks get their turns: large ones take milliseconds each."""
+_TURNS_AFTER_BUSY = 3
+"""Turns of the event loop that others get then: a timer or a socket that is ready wakes its task one turn later."""
 
 
 async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks) -> None:
@@ -121,9 +126,10 @@ async def _execute_with_stop_watch(
     terminal: Terminal | None = None
     try:
         async with anyio.create_task_group() as watchers:
-            watchers.start_soon(_watch_for_stop, active)
+            watching = anyio.CancelScope()
+            watchers.start_soon(_watch_for_stop, active, watching)
             terminal = await _drive_run(active, middleware, uncancellable)
-            watchers.cancel_scope.cancel()
+            watching.cancel()
     except* LeaseLost:
         logger.warning(
             "Run %s on thread %s lost its lease; another process took over", active.run.key, active.run.thread.id
@@ -155,7 +161,10 @@ async def _drive_run(
     """Push every event of the agent. Return the run's terminal event."""
     terminal: Terminal | None = None
     try:
-        with Deadlines(active):
+        with (
+            Deadlines(active),
+            active.pipeline.redaction_guard.report_to(partial(active.cancel, "redaction_failed")),
+        ):
             applied = (*middleware, *active.agent.middleware)
             framed = frame_agent(active.agent, active.pipeline.store_private, active.pipeline.count_repair)
             handler = apply_middleware(framed, applied)
@@ -216,11 +225,14 @@ async def _consume_events(active: ActiveRun, handler: RunHandler, coerce: Callab
     async with aclosing(handler(active.run)) as events:
         async for event in events:
             if (
-                (type(event) in _ALWAYS_WRITTEN or (event := _select_written(active, coerce(event))) is not None)
-                and push(event)
-                and full()
-            ):
-                await writer.wait_for_capacity()
+                type(event) in _ALWAYS_WRITTEN or (event := _select_written(active, coerce(event))) is not None
+            ) and push(event):
+                if full():
+                    await writer.wait_for_capacity()
+                if pipeline.busy_seconds > _MAX_BUSY_SECONDS:
+                    pipeline.busy_seconds = 0.0
+                    for _ in range(_TURNS_AFTER_BUSY):
+                        await asyncio.sleep(0)
             count += 1
             if not count % _YIELD_EVERY:
                 await (writer.wait_for_capacity() if full() else asyncio.sleep(0))
@@ -243,13 +255,19 @@ async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:
     """Write the terminal event, even during cancellation."""
     terminal = show_digests(active.run, terminal, active.pipeline.find_call)
     _notify_observers(active, terminal)
-    with anyio.move_on_after(FINALIZE_TIMEOUT, shield=True):
+    patience = 0.0 if active.cause == "shutdown" else active.store_patience
+    with anyio.move_on_after(FINALIZE_TIMEOUT + patience, shield=True) as active.finalizing:
         try:
             view = await _view_before_end(active)
             active.pipeline.end_run(terminal)
             view.apply_event(active.run.key, active.pipeline.terminal_event or terminal)
             await active.writer.finish_run(thread_status(view))
-        except (LedgerError, UnknownThread):
+        except (LeaseLost, UnknownThread):
+            logger.warning(
+                "The terminal event of %s is not written: its thread was deleted, or another process took it over",
+                describe_run(active.run),
+            )
+        except LedgerError:
             logger.exception(
                 "The terminal event of %s cannot be written; recovery will close the run", describe_run(active.run)
             )
@@ -265,15 +283,21 @@ async def _view_before_end(active: ActiveRun) -> ThreadView:
     return (await active.load_view(await active.writer.flush())).copy()
 
 
-async def _watch_for_stop(active: ActiveRun) -> None:
-    """Wait for a stop request; ask the agent to stop, and cancel it after the grace period."""
-    await active.writer.wait_for_stop()
-    active.cause = active.cause or "stopped"
-    active.run.stopping.set()
-    with anyio.move_on_after(active.timeouts.grace), isolate(f"asking the agent to stop {describe_run(active.run)}"):
-        if await active.agent.interrupt(active.run):
-            await active.done.wait()
-    active.cancel("stopped")
+async def _watch_for_stop(active: ActiveRun, watching: anyio.CancelScope) -> None:
+    """Wait for a stop request; ask the agent to stop, and cancel it after the grace period.
+
+    The scope ends it with the run. A cancelled task would keep its exception, whose frames refer to the run and back to the task: only the
+    garbage collector could free them.
+    """
+    with watching:
+        await active.writer.wait_for_stop()
+        active.cause = active.cause or "stopped"
+        active.run.stopping.set()
+        asking = f"asking the agent to stop {describe_run(active.run)}"
+        with anyio.move_on_after(active.timeouts.grace), isolate(asking):
+            if await active.agent.interrupt(active.run):
+                await active.done.wait()
+        active.cancel("stopped")
 
 
 def _notify_observers(active: ActiveRun, terminal: Terminal) -> None:

@@ -18,7 +18,7 @@ from ambient_runner.projections.thread_fork import ForkedFact, ForkOrigin, messa
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import UserMessage
 from ambient_runner.protocol.limits import MAX_EVENT_BYTES
-from ambient_runner.runs.view_cache import ThreadEpoch, load_view
+from ambient_runner.runs.view_cache import ThreadEpoch, load_view, read_despite_retention, require_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.ledger.records import ThreadInfo, ThreadKey
     from ambient_runner.protocol.events import RunAgentInput
-    from ambient_runner.runs.run import Agent, ForkPoint, StartRequest
+    from ambient_runner.runs.run import Agent, StartRequest
     from ambient_runner.runs.view_cache import ViewCache
 
 __all__ = ["Fork", "load_fork"]
@@ -54,23 +54,23 @@ class _Source:
     view: ThreadView
 
 
-async def load_fork(ledger: Ledger, views: ViewCache, agents: Mapping[str, Agent], request: StartRequest) -> Fork:
-    """Return the copy that a request asks for, of a thread of its actor. A run of that thread may be active.
+async def load_fork(
+    ledger: Ledger, views: ViewCache, agents: Mapping[str, Agent], request: StartRequest, origin: ForkOrigin
+) -> Fork:
+    """Return the copy of a thread of the request's actor. A run of that thread may be active.
 
     Another agent than the source's gets the texts alone, and no state.
     Raises: UnknownThread, UnknownMessage, InvalidInput; RunGone if the state is no longer retained; PayloadTooLarge; LedgerError.
     """
-    point = request.fork
-    assert point is not None
-    source = await _read_source(ledger, views, request.actor.thread_key(point.thread))
-    messages = messages_before(source.view.transcript.messages(), point.before)
+    source = await _read_source(ledger, views, request.actor.thread_key(origin.thread_id))
+    messages = messages_before(source.view.transcript.messages(), origin.message_id)
     is_same_agent = source.info.agent == request.agent
     earlier = ThreadView()
     if is_same_agent:
-        earlier = await _view_before(ledger, views, source, point.before, has_messages=bool(messages))
+        earlier = await _view_before(ledger, views, source, origin.message_id, has_messages=bool(messages))
     copied = messages if is_same_agent else texts_only(messages)
     fact = ForkedFact(
-        origin=ForkOrigin(thread_id=point.thread, message_id=point.before),
+        origin=origin,
         epoch=source.info.epoch,
         messages=copied,
         state=earlier.state.visible_part(agents[request.agent].hidden_state),
@@ -80,15 +80,16 @@ async def load_fork(ledger: Ledger, views: ViewCache, agents: Mapping[str, Agent
         raise PayloadTooLarge(f"The conversation before this message is larger than {MAX_EVENT_BYTES} bytes.")
     view = ThreadView()
     view.begin_as_copy(fact)
-    new_request = replace(request, input=_new_input(request.input, point, source.view))
+    new_request = replace(request, input=_new_input(request.input, origin, source.view))
     return Fork(fact=fact, view=view, request=new_request, memory=earlier.memory)
 
 
 async def _read_source(ledger: Ledger, views: ViewCache, key: ThreadKey) -> _Source:
-    info = await ledger.get_thread(key)
-    if info is None:
-        raise UnknownThread
-    return _Source(info=info, view=await views.view_at(ThreadEpoch(info.key, info.epoch), info.last))
+    async def read_source() -> _Source:
+        info = await require_thread(ledger, key)
+        return _Source(info=info, view=await views.view_at(ThreadEpoch(info.key, info.epoch), info.last))
+
+    return await read_despite_retention(read_source)
 
 
 async def _view_before(
@@ -126,13 +127,13 @@ async def _read_origin(ledger: Ledger, views: ViewCache, copy: _Source) -> _Sour
     return source
 
 
-def _new_input(run_input: RunAgentInput, point: ForkPoint, source: ThreadView) -> RunAgentInput:
+def _new_input(run_input: RunAgentInput, origin: ForkOrigin, source: ThreadView) -> RunAgentInput:
     """Return the input with what is new in it: user messages that the source does not have, and the one that is replaced.
 
     A state that is the source's newest one is left out: a client that sends it has not changed it, and the fork's is older.
     Raises: InvalidInput.
     """
-    known = source.transcript.all_ids() - {point.before}
+    known = source.transcript.all_ids() - {origin.message_id}
     messages = [
         message for message in run_input.messages if isinstance(message, UserMessage) and message.id not in known
     ]

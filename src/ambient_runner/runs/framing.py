@@ -184,7 +184,8 @@ class _SentState:
     """The state that clients received before the agent began. Many agents begin by sending it again."""
 
     def __init__(self, run: Run) -> None:
-        self._sent = _canonical(run.input.state) if run.is_state_sent else None
+        # As it is now: an agent may change the value in place.
+        self._sent = msgspec.json.encode(run.input.state) if run.is_state_sent else None
 
     def absorb(self, event: Event) -> bool:
         """Inspect an event. Return True if it repeats the state clients have and must not be passed on."""
@@ -192,7 +193,9 @@ class _SentState:
             return False
         sent, self._sent = self._sent, None
         try:
-            return isinstance(event, StateSnapshot) and _canonical(event.snapshot) == sent
+            return isinstance(event, StateSnapshot) and _canonical(event.snapshot) == _canonical(
+                msgspec.json.decode(sent)
+            )
         except (TypeError, ValueError, RecursionError):
             return False  # The pipeline reports what is wrong with it.
 

@@ -1,7 +1,7 @@
-"""Report agents that block the event loop: all streams of the server wait while they do.
+"""Report code that blocks the event loop: all streams of the server wait while it does.
 
-A thread schedules a callback on the loop and waits for it. If the callback is late, the run of the task that is executing is reported:
-also if it is a task that the agent's framework started. The hot path is not touched.
+A thread schedules a callback on the loop and waits for it. If the callback is late, the stack of the loop's thread shows what blocks, and
+its task the run: also if it is a task that the agent's framework started. The hot path is not touched.
 """
 
 from __future__ import annotations
@@ -14,26 +14,34 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ambient_runner.runs.containment import run_of_task
+from ambient_runner.runs.metrics import LOOP_BLOCKED_SECONDS
 from ambient_runner.runs.run import log_context
+from ambient_runner.runs.user_frames import (
+    describe_frame,
+    find_user_frame,
+    format_stack,
+    frames_of_thread,
+    is_idle_loop,
+    is_import,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from types import FrameType
 
     from ambient_runner.runs.run import Run
 
-__all__ = ["report_blocking_agents"]
+__all__ = ["report_blocked_loop"]
 
 logger = logging.getLogger(__name__)
 
 _THRESHOLD = 1.0
 """Seconds after which a blocked event loop is reported."""
-_LONG_BLOCK = 5.0
-"""Seconds after which a block is also reported while it lasts: it may never end."""
 
 
 @contextmanager
-def report_blocking_agents(threshold: float = _THRESHOLD) -> Generator[None]:
-    """Log a warning for each agent that blocks the running event loop for longer than `threshold` seconds."""
+def report_blocked_loop(threshold: float = _THRESHOLD) -> Generator[None]:
+    """Log a warning, with the stack, for whatever blocks the running event loop for longer than `threshold` seconds, and measure it."""
     monitor = _LoopMonitor(asyncio.get_running_loop(), threshold)
     monitor.start()
     try:
@@ -46,50 +54,114 @@ class _LoopMonitor(threading.Thread):
     def __init__(self, loop: asyncio.AbstractEventLoop, threshold: float) -> None:
         super().__init__(name="ambient-loop-monitor", daemon=True)
         self._loop = loop
+        self._loop_thread = threading.get_ident()
         self._threshold = threshold
         self._stopped = threading.Event()
+        self._blocking_run: Run | None = None
+        """The run that the last report named; None if it was the server itself, or an app."""
 
     def stop(self) -> None:
         self._stopped.set()
 
     def run(self) -> None:
-        while not self._stopped.wait(self._threshold / 2):
+        while True:
+            started, cpu_started = time.monotonic(), time.process_time()
+            if self._stopped.wait(self._threshold / 2):
+                return
+            asked = time.monotonic()
             beat = threading.Event()
-            started = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(beat.set)
             except RuntimeError:  # the loop is closed
                 return
-            if not beat.wait(self._threshold):
-                self._follow_block(beat, started)
+            is_late = not beat.wait(self._threshold)
+            if self._was_suspended(started, cpu_started):
+                continue
+            if is_late:
+                self._follow_block(beat, asked)
+            elif asked - started > 1.5 * self._threshold:  # This thread was late itself.
+                self._report_unseen_block(asked - started)
+
+    def _was_suspended(self, started: float, cpu_started: float) -> bool:
+        """Return True if this thread is late too and the process did little: it was stopped, or got no CPU.
+
+        Code that keeps the interpreter's lock makes this thread late as well, but uses the CPU.
+        """
+        elapsed = time.monotonic() - started
+        return elapsed > 2 * self._threshold and time.process_time() - cpu_started < elapsed / 4
 
     def _follow_block(self, beat: threading.Event, started: float) -> None:
-        """Wait for the end of a block and log its run. Code that is not an agent's is not reported."""
-        run = None
+        """Report a block once, as soon as the code that blocks is seen, and measure it when it ends."""
+        if beat.is_set():
+            self._report_unseen_block(time.monotonic() - started)
+            return
         is_reported = False
         while not beat.is_set() and not self._stopped.is_set():
-            run = run or self._executing_run()
+            is_reported = is_reported or self._report_block(time.monotonic() - started)
             beat.wait(self._threshold / 4)
+        if is_reported:
             seconds = time.monotonic() - started
-            if run is not None and seconds > _LONG_BLOCK and not is_reported:
-                is_reported = True
-                _log_block("has blocked", run, seconds)
+            LOOP_BLOCKED_SECONDS.observe(seconds)
+            _log_end(self._blocking_run, seconds)
+
+    def _report_unseen_block(self, seconds: float) -> None:
+        """Log and measure a block that was over before this thread could run: a call of C code kept the interpreter's lock."""
+        LOOP_BLOCKED_SECONDS.observe(seconds)
+        logger.warning(
+            "The server was blocked for %.1f s by one call of C code that keeps the interpreter's lock, so it could not be seen which: no "
+            "stream got events meanwhile. Look for a regular expression, a sort or a calculation on a lot of data in the agents that ran, "
+            "and run it in another process.",
+            seconds,
+        )
+
+    def _report_block(self, seconds: float) -> bool:
+        """Log what the loop executes now. Return False if that is nothing, or a module that is imported by the server itself."""
+        frames = frames_of_thread(self._loop_thread)
+        run = run_of_task(asyncio.current_task(self._loop))
+        if is_idle_loop(frames) or (run is None and is_import(frames)):
+            return False
+        self._blocking_run = run
         if run is not None:
-            _log_block("blocked", run, time.monotonic() - started)
+            _log_agent(run, seconds, frames)
+        else:
+            logger.warning(
+                "The server has been blocked for %.1f s in %s: no stream gets events meanwhile. Run blocking code in a thread: await "
+                "asyncio.to_thread(…). If it is not code of yours, report it. The stack:\n%s",
+                seconds,
+                _describe_place(frames),
+                format_stack(frames),
+            )
+        return True
 
-    def _executing_run(self) -> Run | None:
-        """Return the run that started the task the loop is executing now."""
-        return run_of_task(asyncio.current_task(self._loop))
 
-
-def _log_block(verb: str, run: Run, seconds: float) -> None:
+def _log_agent(run: Run, seconds: float, frames: list[FrameType]) -> None:
     logger.warning(
-        "Agent %s %s the server for %.1f s (run %s on thread %s). Run blocking code in a thread: await asyncio.to_thread(…), "
-        "or make `run` a plain generator.",
+        "Agent %s has blocked the server for %.1f s in %s (run %s on thread %s): no stream gets events meanwhile. Run blocking code in a "
+        "thread: await asyncio.to_thread(…), or make `run` a plain generator. The stack:\n%s",
         run.agent,
-        verb,
+        seconds,
+        _describe_place(frames),
+        run.key,
+        run.thread.id,
+        format_stack(frames),
+        extra=log_context(run.key, run.thread.id, run.agent),
+    )
+
+
+def _log_end(run: Run | None, seconds: float) -> None:
+    if run is None:
+        logger.info("The server continues after it was blocked for %.1f s.", seconds)
+        return
+    logger.info(
+        "The server continues after agent %s blocked it for %.1f s (run %s on thread %s).",
+        run.agent,
         seconds,
         run.key,
         run.thread.id,
         extra=log_context(run.key, run.thread.id, run.agent),
     )
+
+
+def _describe_place(frames: list[FrameType]) -> str:
+    """Return the innermost line of the user's code; without one, the line that is executed."""
+    return describe_frame(find_user_frame(frames) or frames[-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from ambient_runner.errors import RUN_ENDINGS, ThreadBusy
+from ambient_runner.errors import RUN_ENDINGS, EntriesDropped, ThreadBusy
 from ambient_runner.ledger.records import Checkpoint
 from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.protocol.events import RunError
@@ -58,6 +58,9 @@ async def apply_retention(ledger: Ledger, key: ThreadKey, keep: int) -> bool:
     if oldest_retained is None or oldest_retained.first <= info.first:
         return False
     boundary = oldest_retained.first - 1
-    view = await load_view(ledger, key, until=boundary)
-    await ledger.trim_thread(key, Checkpoint(seq=boundary, body=view.to_checkpoint()))
+    try:
+        view = await load_view(ledger, key, until=boundary, epoch=info.epoch)
+    except EntriesDropped:
+        return False  # Another process has applied it since, after a later run.
+    await ledger.trim_thread(key, Checkpoint(seq=boundary, body=view.to_checkpoint()), epoch=info.epoch)
     return True

@@ -18,6 +18,11 @@ INPUT_LEFT_OUT = Counter("ambient_input_left_out", "Parts of inputs that did not
 CLIENT_SECRETS = Counter(
     "ambient_client_secrets", "Secrets of the server in requests of clients, by source", ["source"]
 )
+LOOP_BLOCKED_SECONDS = Histogram(
+    "ambient_loop_blocked_seconds",
+    "Times in seconds in which code blocked the event loop, each of a second or longer",
+    buckets=(2, 5, 10, 30, 60, 300),
+)
 RECOVERED = Counter("ambient_runs_recovered", "Abandoned runs closed by this process")
 REPLAYS = Counter("ambient_idempotent_replays", "Requests answered with an earlier run")
 

@@ -11,8 +11,6 @@ from ambient_runner.errors import LedgerError
 from ambient_runner.runs.run import as_current_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ambient_runner.ledger.base import Writer
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.runs.run import GrantCredentials, Run
@@ -26,11 +24,6 @@ class PendingGrants:
     def __init__(self, grant: GrantCredentials | None) -> None:
         self._grant = grant
         self._scopes: dict[ThreadKey, anyio.CancelScope] = {}
-
-    @property
-    def threads(self) -> Iterator[ThreadKey]:
-        """The threads whose runs wait now."""
-        return iter(self._scopes)
 
     async def wait_for_grant(self, run: Run, writer: Writer) -> None:
         """Wait until the run has its credentials. Returns without them once it is asked to stop, or all waits are cancelled."""

@@ -16,7 +16,10 @@ from ambient_runner.errors import RedactionFailed
 from ambient_runner.ledger.records import Encoded, TextRun
 from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private, is_private_line
 from ambient_runner.projections.state import SharedState
+from ambient_runner.protocol.dropped_events import drop_oversized_event
 from ambient_runner.protocol.events import (
+    ActivityDelta,
+    ActivitySnapshot,
     Cancelled,
     Custom,
     MessagesSnapshot,
@@ -61,6 +64,8 @@ CONDITIONALLY_WRITTEN = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
 """Types of which not every event of an agent's stream is written: `is_written` decides."""
 
 _STATE_TYPES = frozenset({StateSnapshot, StateDelta})
+_UNBOUNDED_TYPES = frozenset({StateSnapshot, StateDelta, ActivitySnapshot, ActivityDelta, Custom})
+"""Types of events that can have any number of values."""
 _CALL_TYPES = frozenset({ToolCallStart, ToolCallArgs, ToolCallResult})
 _MAX_DEFERRED_CHARS = 4096
 """Characters of a text delta up to which it may be deferred."""
@@ -107,6 +112,8 @@ class Pipeline:
         self._deferred_deltas: list[TextMessageContent] = []
         self.last_event_at = 0.0
         """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deltas count when they are encoded."""
+        self.busy_seconds = 0.0
+        """Time spent on events since the caller set this to 0, without deferred deltas."""
         self.terminal_event: Terminal | None = None
         self._held_corrections: list[Custom] = []
         """Corrections of the history that have not passed the middleware."""
@@ -153,10 +160,13 @@ class Pipeline:
 
     def _push_now(self, event: Event) -> None:
         """Repair, redact and append the event, after the deferred deltas."""
+        started_at = time.monotonic()
         self._write_deferred_deltas()
         self.redaction_guard.check()
         self._open_text_id = None
         check_delta(event)
+        if type(event) in _UNBOUNDED_TYPES:
+            event = drop_oversized_event(event)
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
         for legal in self._repair(event):
@@ -166,6 +176,7 @@ class Pipeline:
             if legal is event and type(legal) is TextMessageContent and legal.subagent_run_id is None:
                 self._open_text_id = legal.message_id
         self.last_event_at = time.monotonic()
+        self.busy_seconds += self.last_event_at - started_at
 
     def find_call(self, tool_call_id: str) -> tuple[str, str] | None:
         """Return name and arguments, before redaction, of a tool call of this run; None if it has a result, or is of another run."""

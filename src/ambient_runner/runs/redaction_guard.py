@@ -6,12 +6,13 @@ event is handled at all.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import RedactionFailed, RunnerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from types import TracebackType
 
 __all__ = ["RedactionGuard"]
@@ -23,12 +24,21 @@ class RedactionGuard:
     A RecursionError passes through: the value is too deep, and its caller redacts less of it.
     """
 
-    __slots__ = ("error", "on_failure")
+    __slots__ = ("_on_failure", "error")
 
     def __init__(self) -> None:
         self.error: RedactionFailed | None = None
         """The first failure."""
-        self.on_failure: Callable[[], None] = lambda: None
+        self._on_failure: Callable[[], None] | None = None
+
+    @contextmanager
+    def report_to(self, on_failure: Callable[[], None]) -> Generator[None]:
+        """Call `on_failure` for every failure within this block. It is forgotten afterwards: it refers to the run, and the run to it."""
+        self._on_failure = on_failure
+        try:
+            yield
+        finally:
+            self._on_failure = None
 
     def __enter__(self) -> None: ...
 
@@ -40,7 +50,8 @@ class RedactionGuard:
         failure = RedactionFailed()
         failure.__cause__ = error
         self.error = self.error or failure
-        self.on_failure()
+        if self._on_failure is not None:
+            self._on_failure()
         raise failure from error
 
     def check(self) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import OnBusy, OnPendingInterrupt
     from ambient_runner.ledger.records import IdempotencyClaim
     from ambient_runner.projections.open_interrupts import OpenInterrupt
+    from ambient_runner.projections.thread_fork import ForkOrigin
     from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
     from ambient_runner.runs.lowering import PropRules
 
@@ -68,14 +69,6 @@ class QueueLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ForkPoint:
-    """The thread of the same owner that a new one copies, and the user message before which the copy ends."""
-
-    thread: str
-    before: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StartRequest:
     """A request for a run, as a route passes it to the Runner."""
 
@@ -83,7 +76,7 @@ class StartRequest:
     actor: Actor
     input: RunAgentInput
     claim: IdempotencyClaim | None = None
-    fork: ForkPoint | None = None
+    fork: ForkOrigin | None = None
     """The conversation that the thread, which must be new, begins with; None for an ordinary run."""
     prompt: str = ""
     """User message of the thread's first run if the input has none; it takes precedence over the agent's `default_prompt`."""
@@ -99,6 +92,8 @@ class StartRequest:
     """The runs of other servers that wait for this one (`loop_detection.py`)."""
     attributes: Mapping[RunAttribute[Any], Any] = field(default_factory=dict["RunAttribute[Any]", Any], repr=False)
     """Attributes that the Run has from its start."""
+    size: int = 0
+    """Bytes of the request body; 0 if there was none."""
     on_end: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
     """Awaited when the run this request started is over, whatever its outcome, before its terminal event is written."""
 

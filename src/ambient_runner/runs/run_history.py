@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ambient_runner.errors import EntriesDropped
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.thread_status import run_status
 from ambient_runner.protocol.events import RunError, RunFinished, RunStarted, decode_event
@@ -12,7 +13,7 @@ from ambient_runner.protocol.events import RunError, RunFinished, RunStarted, de
 if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.ledger.records import RunInfo, ThreadInfo
-    from ambient_runner.projections.thread_view import RunStatus
+    from ambient_runner.projections.thread_status import RunStatus
     from ambient_runner.protocol.events import Event, TokenUsage
 
 __all__ = ["RunDetails", "list_retained_runs"]
@@ -40,7 +41,7 @@ class RunDetails:
 async def list_retained_runs(ledger: Ledger, info: ThreadInfo, *, limit: int, before: int | None) -> list[RunDetails]:
     """Return the runs whose entries are all retained, newest first; with `before`, those whose first entry is before that seq.
 
-    Raises: LedgerError.
+    Raises: EntriesDropped if retention has dropped one of them since `info` was read; LedgerError.
     """
     runs = await ledger.list_runs(info.key, limit=limit, before=before)
     return [await _read_details(ledger, info, run) for run in runs if run.first >= info.first]
@@ -49,7 +50,9 @@ async def list_retained_runs(ledger: Ledger, info: ThreadInfo, *, limit: int, be
 async def _read_details(ledger: Ledger, info: ThreadInfo, run: RunInfo) -> RunDetails:
     began = await _find_event(ledger, info, run, run.first, run.first + _MAX_FACTS)
     ended = await _find_event(ledger, info, run, run.last, run.last) if run.last else None
-    started_at, started = began or (0, None)
+    if began is None or (run.last and ended is None):
+        raise EntriesDropped
+    started_at, started = began
     ended_at, event = ended or (0, None)
     terminal = event if isinstance(event, RunFinished | RunError) else None
     metadata = started.metadata if isinstance(started, RunStarted) else None

@@ -19,11 +19,14 @@ import msgspec
 
 from ambient_runner.errors import (
     Draining,
+    EntriesDropped,
     IdempotencyConflict,
+    LeaseLost,
     NoActiveRun,
     RunnerError,
     StaleCursor,
     ThreadBusy,
+    ThreadDamaged,
     ThreadExists,
     UnknownAgent,
     UnknownThread,
@@ -41,6 +44,7 @@ from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
+from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.fork import load_fork
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering_log import LeftOutReporter
@@ -62,7 +66,7 @@ from ambient_runner.runs.run import (
 )
 from ambient_runner.runs.server_secrets import ServerSecrets
 from ambient_runner.runs.start import accept_run, prepare_first_entries
-from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache
+from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache, read_despite_retention, require_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -70,7 +74,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, Writer
-    from ambient_runner.ledger.records import RunInfo, ThreadKey, ThreadStatus
+    from ambient_runner.ledger.records import IdempotencyClaim, RunInfo, ThreadKey, ThreadStatus
+    from ambient_runner.projections.thread_fork import ForkOrigin
     from ambient_runner.runs.containment import UncancellableTasks
     from ambient_runner.runs.fork import Fork
     from ambient_runner.runs.run import Run
@@ -78,7 +83,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MAX_START_ATTEMPTS = 5
+"""Attempts to start a run on a thread that another process erases or takes over, or where an abandoned run has to be closed first. If
+none of the latter kind succeeds, the store contradicts itself."""
 _MAX_STOP_ATTEMPTS = 10
+_LEASE_LOST_REPEATEDLY = (
+    "Other processes delete this thread, or take it over, at the same time. Send the request again."
+)
+_RECOVERY_BATCH = 100
+"""Abandoned runs that are listed at once."""
 _MAX_LOGGED_RUNS = 5
 """Runs that the log names when the server waits for them."""
 
@@ -156,15 +169,30 @@ class Runner:
         secrets = self.secrets.for_thread(key)
         self.secrets.check_ids(key, request.input, secrets)
         on_busy = request.on_busy or self.settings.on_busy
-        while True:
+        lost_leases = 0
+        for _ in range(_MAX_START_ATTEMPTS):
             admitted = await self._admission.admit(request, key, uuid.uuid4().hex, on_busy)
             if isinstance(admitted, Started):
                 return admitted
-            with anyio.CancelScope(shield=True), suppress(IdempotencyConflict):
-                # Another request with this key was faster: the next attempt joins its run, or finds that the requests differ.
-                started = await self._begin_run(request, agent, admitted, secrets)
-                if started is not None:
-                    return started
+            try:
+                with anyio.CancelScope(shield=True), suppress(IdempotencyConflict):
+                    # Another request with this key was faster: the next attempt joins its run, or finds that the requests differ.
+                    started = await self._begin_run(request, agent, admitted, secrets)
+                    if started is not None:
+                        return started
+            except LeaseLost:
+                # Another process has erased the thread, or taken it over, and nothing of this run is written: begin anew.
+                lost_leases += 1
+        if lost_leases:
+            raise ThreadBusy(_LEASE_LOST_REPEATEDLY)
+        logger.error(
+            "Thread %s of %s: no run can start, because the store's data of the thread contradicts itself. "
+            "Continue in a new thread; `ambient threads export` shows what can still be read",
+            key.id,
+            key.owner,
+            extra=log_context("", key.id, request.agent),
+        )
+        raise ThreadDamaged
 
     async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
         """Stop the thread's run, in any process, or cancel the interrupts it ended with. Return the run's key.
@@ -209,10 +237,12 @@ class Runner:
 
     async def view_thread(self, key: ThreadKey) -> ThreadView:
         """Return the thread's current view. Raises: UnknownThread, LedgerError."""
-        info = await self.ledger.get_thread(key)
-        if info is None:
-            raise UnknownThread
-        return await self.views.view_at(ThreadEpoch(info.key, info.epoch), info.last)
+
+        async def read_view() -> ThreadView:
+            info = await require_thread(self.ledger, key)
+            return await self.views.view_at(ThreadEpoch(info.key, info.epoch), info.last)
+
+        return await read_despite_retention(read_view)
 
     async def find_withdrawn_content(self, key: ThreadKey) -> WithdrawnContent | None:
         """Return what the thread's agent has taken back of its stored events; None if nothing. Raises: UnknownThread, LedgerError."""
@@ -225,24 +255,28 @@ class Runner:
         """
         await self.append_platform_fact(key, check_product_owner(owner), kind, value)
 
-    async def append_platform_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
-        """Append a fact of the server's own that belongs to no run, with secrets redacted. Raises: UnknownThread, LedgerError."""
+    async def append_platform_fact(
+        self, key: ThreadKey, owner: str, kind: str, value: Any, *, claim: IdempotencyClaim | None = None
+    ) -> None:
+        """Append a fact of the server's own that belongs to no run, with secrets redacted; with a claim, once.
+
+        Raises: UnknownThread, IdempotencyConflict, LedgerError.
+        """
         body = msgspec.json.encode(self.secrets.new_redactor(key).redact_value(value))
-        await self.ledger.append_facts(key, [Fact(owner=owner, kind=kind, body=body)])
+        await self.ledger.append_facts(key, [Fact(owner=owner, kind=kind, body=body)], claim=claim)
 
-    def single_active_thread(self, actor: Actor) -> ThreadKey:
-        """Return the thread of the actor's only active run in this process. Raises: NoActiveRun; ThreadBusy if there are several."""
-        threads = (*self._by_thread, *self._pending_grants.threads)
-        owned = [key for key in threads if (key.tenant, key.owner) == (actor.tenant, actor.owner)]
-        if not owned:
+    async def find_active_thread(self, actor: Actor) -> ThreadKey:
+        """Return the thread of the actor's only active run, in any process. Raises: NoActiveRun; ThreadBusy if there are several."""
+        active = await self.ledger.list_active_threads(actor.tenant, actor.owner)
+        if not active:
             raise NoActiveRun
-        if len(owned) > 1:
+        if len(active) > 1:
             raise ThreadBusy('Several runs are active. Name the thread to stop: {"threadId": "…"}.')
-        return owned[0]
+        return active[0]
 
-    def reader_views(self, thread: ThreadEpoch) -> ReaderViews:
-        """Return a reader's access to the views of a thread: it reads them, and contributes the batches it receives."""
-        return ReaderViews(self.views, self.ledger, thread)
+    def reader_views(self, thread: ThreadEpoch, known: ThreadView | None = None) -> ReaderViews:
+        """Return a reader's access to the views of a thread, of which it may know one: it reads them, and contributes its batches."""
+        return ReaderViews(self.views, self.ledger, thread, known)
 
     @contextmanager
     def track_reader(self, key: ThreadKey, run: str | None = None) -> Generator[None]:
@@ -320,24 +354,36 @@ class Runner:
             await next(iter(self._active.values())).done.wait()
 
     async def _may_supersede(self, key: ThreadKey, run: str, request: StartRequest) -> bool:
-        """Return True if all readers of the run have left and this request has a newer message. Runs of other processes do not count."""
+        """Return True if all readers of the run have left, in every process, and this request has a newer message.
+
+        Runs of other processes do not count: their own process knows if they were ever read.
+        """
         active = self._by_thread.get(key)
         newest = newest_user_message(request.input.messages)
         if active is None or active.run.key != run or not active.has_been_read or newest is None:
             return False
         if self._readers[key, run] or self._readers[key, None]:
             return False
+        info = await self.ledger.get_thread(key)
+        if info is None or info.readers:
+            return False
         return newest.id not in (await self.view_thread(key)).transcript.all_ids()
 
     async def _begin_run(self, request: StartRequest, agent: Agent, writer: Writer, secrets: Secrets) -> Started | None:
-        """Write the run's first entries and start its task. Return None after closing an abandoned run that blocked the thread."""
+        """Write the run's first entries and start its task.
+
+        Return None to try again: after closing an abandoned run that blocked the thread, or if the thread cannot be folded.
+        """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writer)
             if self.is_draining:
                 raise Draining
-            view = await self._view_at_lease(writer)
+            try:
+                view = await self._view_at_lease(writer)
+            except EntriesDropped:
+                return None  # The next attempt begins at the checkpoint that retention has written.
             if view.last_run is None or view.last_run.status != "running":
-                fork = await self._load_fork(request, writer) if request.fork else None
+                fork = await self._load_fork(request, request.fork, writer) if request.fork else None
                 active, after = await self._activate_run(request, agent, writer, view, secrets, fork)
                 self._active[active.run.key] = self._by_thread[active.run.thread] = active
                 self.views.track(ThreadEpoch(writer.thread, writer.epoch), view)
@@ -350,11 +396,11 @@ class Runner:
             await self._recover_run(abandoned)
         return None
 
-    async def _load_fork(self, request: StartRequest, writer: Writer) -> Fork:
+    async def _load_fork(self, request: StartRequest, origin: ForkOrigin, writer: Writer) -> Fork:
         """Return the copy that the thread begins with. Raises: ThreadExists if it is not new; and as `load_fork`."""
         if writer.last:
             raise ThreadExists
-        return await load_fork(self.ledger, self.views, self.agents, request)
+        return await load_fork(self.ledger, self.views, self.agents, request, origin)
 
     async def _activate_run(
         self,
@@ -368,7 +414,12 @@ class Runner:
         """Accept the request and write the run's first entries. Return the run, and the seq before them."""
         if fork is not None:
             request, view = fork.request, fork.view
-        accepted = accept_run(
+        size = max(request.size, view.state.measure_size(LARGE_BYTES))
+        if size > LARGE_BYTES:
+            view = view.copy()  # For the thread: others read this view, and reading joins its deltas.
+        accepted = await run_in_thread_if_large(
+            size,
+            accept_run,
             request,
             writer,
             view,
@@ -380,13 +431,21 @@ class Runner:
         if fork is not None:
             accepted = replace(accepted, run=replace(accepted.run, source_memory=fork.memory))
         run = accepted.run
+        agent.check_run(run)
         await self._pending_grants.wait_for_grant(run, writer)
         if self.is_draining:
             raise Draining
         self.secrets.check_ids(run.thread, request.input, secrets)
-        start = prepare_first_entries(accepted, view, self._announce, forked=fork.fact if fork else None)
+        start = await run_in_thread_if_large(
+            size,
+            prepare_first_entries,
+            accepted,
+            view,
+            tuple(self._announce(run)),
+            forked=fork.fact if fork else None,
+        )
         if start.redactor.counts:
-            self.secrets.report_server_secret(run.thread, request.input, "input")
+            await run_in_thread_if_large(size, self.secrets.report_server_secret, run.thread, request.input, "input")
         first = await writer.begin_run(
             start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim, title=start.title
         )
@@ -408,24 +467,27 @@ class Runner:
         self, request: StartRequest, agent: Agent, writer: Writer, run: Run, start: RunStart
     ) -> ActiveRun:
         pipeline = Pipeline(writer, start.repairer, start.redactor, run.input.state)
-        active = ActiveRun(
+        return ActiveRun(
             run=run,
             agent=agent,
             writer=writer,
             pipeline=pipeline,
             timeouts=self.settings.timeouts_for(request.agent),
+            store_patience=self.settings.store_patience,
             on_end=request.on_end,
         )
-        pipeline.redaction_guard.on_failure = partial(active.cancel, "redaction_failed")
-        return active
 
     async def _view_at_lease(self, writer: Writer) -> ThreadView:
-        """Return the thread's view when the lease was acquired. No other run can write while it is held."""
-        return (
-            await self.views.view_at(ThreadEpoch(writer.thread, writer.epoch), writer.last)
-            if writer.last
-            else ThreadView()
-        )
+        """Return the thread's view when the lease was acquired. No other run can write while it is held.
+
+        Raises: LeaseLost if the thread was erased since; LedgerError.
+        """
+        if not writer.last:
+            return ThreadView()
+        try:
+            return await self.views.view_at(ThreadEpoch(writer.thread, writer.epoch), writer.last)
+        except UnknownThread as error:
+            raise LeaseLost from error
 
     async def _run_task(self, active: ActiveRun, stack: AsyncExitStack) -> None:
         """The run's task: execute it, write its end, release the lease."""
@@ -446,7 +508,7 @@ class Runner:
                 with isolate(f"executing {describe_run(active.run)}; recovery will close it"):
                     await execute_run(active, self._middleware, self.uncancellable_tasks)
             if self.settings.retain:
-                with isolate(f"applying retention to thread {active.run.thread.id}"):
+                with isolate(f"applying retention to thread {active.run.thread.id}"), suppress(UnknownThread):
                     await apply_retention(self.ledger, active.run.thread, self.settings.retain)
         finally:
             self._active.pop(active.run.key, None)
@@ -466,14 +528,22 @@ class Runner:
 
     async def _close_abandoned_runs(self) -> None:
         """Close every run whose process died."""
+        if self.ledger.unavailable_reason() is not None:
+            return  # Nothing can be closed now, and the store has logged why.
         with isolate("listing abandoned runs"):
-            for info in await self.ledger.list_abandoned_runs():
-                with isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"):
-                    await self._recover_run(info)
+            closed = _RECOVERY_BATCH
+            # There may be more than one list of them. Those that cannot be closed stay for the next time.
+            while closed:
+                found = await self.ledger.list_abandoned_runs(limit=_RECOVERY_BATCH)
+                closed = 0
+                for info in found:
+                    with isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"):
+                        closed += await self._recover_run(info)
 
-    async def _recover_run(self, info: RunInfo) -> None:
+    async def _recover_run(self, info: RunInfo) -> bool:
+        """Close an abandoned run. Return False if there was nothing to close any more."""
         if not await close_abandoned(self.ledger, info):
-            return
+            return False
         metrics.RECOVERED.inc()
         metrics.RUNS.labels("abandoned").inc()
         thread = await self.ledger.get_thread(info.thread)
@@ -488,6 +558,7 @@ class Runner:
             info.run_id,
             extra=log_context(info.key, info.thread.id, agent),
         )
+        return True
 
     def _record_metrics(self, active: ActiveRun, seconds: float) -> None:
         metrics.RUNS_ACTIVE.dec()

@@ -35,6 +35,8 @@ from ambient_runner.runs.run import ResumedRun, Run
 from ambient_runner.runs.storable import encode_storable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ambient_runner.config import History
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Secrets
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.input_acceptance import AcceptedInput
-    from ambient_runner.runs.run import Agent, Announce, StartRequest
+    from ambient_runner.runs.run import Agent, StartRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,10 +81,9 @@ def accept_run(
     *,
     adopt_history: bool = True,
 ) -> AcceptedRun:
-    """Accept a request on the thread as `view` shows it.
+    """Accept a request on the thread as `view` shows it. Pure, so that a thread can do it for a large request.
 
-    Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, InvalidPatch, or another Refused of
-    the agent.
+    Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, InvalidPatch, PayloadTooLarge.
     """
     messages, left_out = lower_messages(request.input.messages, _stored_user_messages(view))
     props, left_out_props = lower_props(request.input.forwarded_props, agent.forwarded_props)
@@ -98,14 +99,15 @@ def accept_run(
     check_media_urls(accepted.new_messages, agent.media_url_schemes)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
     run = replace(_build_run(request, writer, view, accepted, state, props, secrets), is_state_sent=sends_state)
-    agent.check_run(run)
     return AcceptedRun(run=run, request=request, accepted_input=accepted, left_out=(*left_out, *left_out_props))
 
 
 def prepare_first_entries(
-    start: AcceptedRun, view: ThreadView, announce: Announce = lambda run: (), *, forked: ForkedFact | None = None
+    start: AcceptedRun, view: ThreadView, announced: Sequence[Event] = (), *, forked: ForkedFact | None = None
 ) -> RunStart:
-    """Return the run's first entries, without the secrets that are known by now. `forked` is the copy that the thread begins with.
+    """Return the run's first entries, without the secrets that are known by now. Pure, as `accept_run`.
+
+    `announced` follow RUN_STARTED; `forked` is the copy that the thread begins with.
 
     Raises: PayloadTooLarge, RedactionFailed.
     """
@@ -115,7 +117,7 @@ def prepare_first_entries(
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
     copied: list[Event] = [FORK_MARKER] if forked else []
-    first: list[Event] = [_started_event(run, accepted), *copied, *announce(run), *edit_events(run)]
+    first: list[Event] = [_started_event(run, accepted), *copied, *announced, *edit_events(run)]
     if accepted.is_replacement and accepted.conversation:
         first.append(MessagesSnapshot(messages=list(accepted.conversation)))
     if run.is_state_sent:

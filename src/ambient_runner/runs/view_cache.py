@@ -6,27 +6,38 @@ epoch of the thread. The ledger is the truth; every view can be folded again fro
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import OrderedDict
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import anyio
-
-from ambient_runner.errors import StaleCursor
+from ambient_runner.errors import EntriesDropped, UnknownThread
+from ambient_runner.ledger.batches import slice_batch
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.protocol.events import is_terminal_line
+from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
+from ambient_runner.runs.keyed_locks import KeyedLocks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ambient_runner.ledger.base import Ledger
-    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.ledger.records import ThreadInfo, ThreadKey
 
 _MAX_VIEWS = 64
 """Views that are cached."""
-_TERMINAL_PREFIXES = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
+_MIN_SLICE_LINES = 16
+"""Lines that are folded before the first look at the time. Most take microseconds, a patch of a wide state some milliseconds."""
+_MAX_TURN = 0.005
+"""Seconds of folding after which other tasks get a turn."""
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
+_MAX_ATTEMPTS = 10
+"""Times that a read is tried while retention drops what it reads. Each failure means that another run has ended meanwhile."""
+
+T = TypeVar("T")
 
 
 class ThreadEpoch(NamedTuple):
@@ -36,15 +47,43 @@ class ThreadEpoch(NamedTuple):
     epoch: str
 
 
+async def require_thread(ledger: Ledger, key: ThreadKey) -> ThreadInfo:
+    """Return the thread's row. Raises: UnknownThread, LedgerError."""
+    info = await ledger.get_thread(key)
+    if info is None:
+        raise UnknownThread
+    return info
+
+
+async def read_despite_retention(read: Callable[[], Awaitable[T]]) -> T:
+    """Return what `read` returns. It is called again if retention dropped entries between its reads, so it has to begin with the row.
+
+    Raises: whatever `read` raises.
+    """
+    for _ in range(_MAX_ATTEMPTS - 1):
+        with suppress(EntriesDropped):
+            return await read()
+    return await read()
+
+
 async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None, epoch: str = "") -> ThreadView:
     """Return the thread folded up to `until`, or to its end. An unknown thread is an empty view.
 
-    Raises: StaleCursor if the entries are no longer retained; UnknownThread if the thread with that epoch was erased; LedgerError.
+    Raises: EntriesDropped if the entries are no longer retained; UnknownThread if the thread with that epoch was erased; LedgerError.
     """
     checkpoint = await ledger.get_checkpoint(key, until)
-    view = ThreadView.from_checkpoint(checkpoint.seq, checkpoint.body) if checkpoint else ThreadView()
-    await advance_view(ledger, key, view, until=until, epoch=epoch)
-    return view
+    while True:
+        view = ThreadView.from_checkpoint(checkpoint.seq, checkpoint.body) if checkpoint else ThreadView()
+        try:
+            await advance_view(ledger, key, view, until=until, epoch=epoch)
+        except EntriesDropped:
+            # Between the two reads a newer checkpoint may have replaced the entries. If there is none, `until` is no longer retained.
+            newer = await ledger.get_checkpoint(key, until)
+            if newer is None or (checkpoint is not None and newer.seq <= checkpoint.seq):
+                raise
+            checkpoint = newer
+        else:
+            return view
 
 
 async def advance_view(
@@ -54,11 +93,44 @@ async def advance_view(
     while until is None or view.seq < until:
         batches = await ledger.read_batches(key, view.seq, until=until, epoch=epoch)
         if (batches and batches[0].first != view.seq + 1) or (not batches and until is not None):
-            raise StaleCursor
+            raise EntriesDropped
         if not batches:
             return
         for batch in batches:
-            view.apply(batch)
+            await _fold_batch(view, batch)
+
+
+async def _fold_batch(view: ThreadView, batch: Batch) -> None:
+    """Fold a batch into a view that nobody else has yet. Other tasks get a turn when that takes long."""
+    if batch.text is not None:
+        view.apply(batch)
+        return
+    at, line_count = 0, _MIN_SLICE_LINES
+    while at < len(batch.lines):
+        started_at = time.monotonic()
+        piece = slice_batch(batch, batch.first + at, batch.first + at + line_count - 1)
+        await run_in_thread_if_large(_longest_line(piece), view.apply, piece)
+        at += line_count
+        if time.monotonic() - started_at > _MAX_TURN:
+            line_count = _MIN_SLICE_LINES
+            await asyncio.sleep(0)
+        else:
+            line_count *= 2
+
+
+def _longest_line(batch: Batch) -> int:
+    """Return the size of the longest line of a batch; 0 if all are short."""
+    return max(map(len, batch.lines)) if batch.size > LARGE_BYTES and batch.text is None else 0
+
+
+async def _fold_to(ledger: Ledger, thread: ThreadEpoch, view: ThreadView | None, seq: int) -> ThreadView:
+    """Return the thread as of `seq`: the view, folded further, or one from the checkpoint if there is none. Raises: as `load_view`."""
+    if view is not None:
+        # Retention, also that of another process, may have dropped the entries between; then the checkpoint has them.
+        with suppress(EntriesDropped):
+            await advance_view(ledger, thread.key, view, until=seq, epoch=thread.epoch)
+            return view
+    return await load_view(ledger, thread.key, until=seq, epoch=thread.epoch)
 
 
 def _view_seq(view: ThreadView) -> int:
@@ -81,8 +153,11 @@ class _LiveView:
     def add_batch(self, batch: Batch) -> None:
         if batch.first != self._next:
             return
+        if _longest_line(batch) > LARGE_BYTES:
+            self._next = 0  # Folded in a thread by those who need it, from the ledger.
+            return
         fold_now = batch.owner != RUNTIME or batch.text is not None
-        ends_run = not fold_now and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
+        ends_run = not fold_now and is_terminal_line(batch.lines[-1])
         if fold_now or ends_run or batch.run != self._run or len(self._lines) >= _FOLD_LINES:
             self._fold_lines(len(self._lines))
             self._run = batch.run
@@ -120,21 +195,18 @@ class ViewCache:
         self._before_run: OrderedDict[ThreadEpoch, ThreadView] = OrderedDict()
         """Views before the active runs of other processes, for clients that connect during such a run."""
         self._live: dict[ThreadEpoch, _LiveView] = {}
-        self._locks: dict[ThreadEpoch, anyio.Lock] = {}
+        self._locks = KeyedLocks[ThreadEpoch]()
+        """Many readers of one run need its snapshot at the same moment, and one of them folds it."""
 
     async def view_at(self, thread: ThreadEpoch, seq: int) -> ThreadView:
         """Return the thread as of `seq`. Do not change it: others may hold the same view."""
-        async with self._lock_thread(thread):
+        async with self._locks.lock(thread):
             cached = self._cached.get(thread)
             if cached is not None and cached.seq == seq:
                 self._cached.move_to_end(thread)
                 return cached
             base = self._base_view(thread, cached, seq)
-            if base is None:
-                view = await load_view(self._ledger, thread.key, until=seq, epoch=thread.epoch)
-            else:
-                view = base.copy()
-                await advance_view(self._ledger, thread.key, view, until=seq, epoch=thread.epoch)
+            view = await _fold_to(self._ledger, thread, base.copy() if base else None, seq)
             if cached is None or view.seq >= cached.seq:
                 _put_newest(self._cached, thread, view)
             return view
@@ -144,15 +216,12 @@ class ViewCache:
 
         The newest view may be beyond that entry, so this one is kept beside it: the thread is not folded again for every client.
         """
-        async with self._lock_thread(thread):
+        async with self._locks.lock(thread):
             live = self._live.get(thread)
             known = (self._before_run.get(thread), self._cached.get(thread), live.before_run if live else None)
             base = max((view for view in known if view is not None and view.seq <= seq), key=_view_seq, default=None)
-            if base is None:
-                base = await load_view(self._ledger, thread.key, until=seq, epoch=thread.epoch)
-            elif base.seq < seq:
-                base = base.copy()
-                await advance_view(self._ledger, thread.key, base, until=seq, epoch=thread.epoch)
+            if base is None or base.seq < seq:
+                base = await _fold_to(self._ledger, thread, base.copy() if base else None, seq)
             if live is None:
                 _put_newest(self._before_run, thread, base)
             return base
@@ -186,17 +255,6 @@ class ViewCache:
             for thread in [thread for thread in views if thread.key == key]:
                 del views[thread]
 
-    @asynccontextmanager
-    async def _lock_thread(self, thread: ThreadEpoch) -> AsyncGenerator[None, None]:
-        """Lock a thread: many readers of one run need its snapshot at the same moment, and one of them folds it."""
-        lock = self._locks.setdefault(thread, anyio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.statistics().locked:
-                self._locks.pop(thread, None)
-
 
 def _put_newest(views: OrderedDict[ThreadEpoch, ThreadView], thread: ThreadEpoch, view: ThreadView) -> None:
     """Cache the view of a thread, and drop the one that was used longest ago if there are too many."""
@@ -212,22 +270,44 @@ class ReaderViews:
     A reader that replays a thread asks for one snapshot after another; each is folded from the previous one.
     """
 
-    def __init__(self, cache: ViewCache, ledger: Ledger, thread: ThreadEpoch) -> None:
+    def __init__(self, cache: ViewCache, ledger: Ledger, thread: ThreadEpoch, known: ThreadView | None = None) -> None:
+        """`known` is the view that the reader begins with. It is not changed."""
         self._cache = cache
         self._ledger = ledger
         self._thread = thread
         self._own: ThreadView | None = None
+        self._known = known
 
     def contribute(self, batch: Batch) -> None:
         """Extend the Runner's view of the active run by a batch that this reader received."""
         self._cache.extend(self._thread, batch)
 
-    async def view_at(self, seq: int) -> ThreadView:
-        """Return the thread as of `seq`, shared with other readers where possible. Do not change it."""
+    async def view_at(self, seq: int, batches: Sequence[Batch] = ()) -> ThreadView:
+        """Return the thread as of `seq`, shared with other readers where possible. Do not change it.
+
+        `batches` are those that the reader has just received: they are enough if retention has dropped them from the store meanwhile.
+        Raises: EntriesDropped, UnknownThread, LedgerError.
+        """
+        try:
+            self._known = await self._read_view(seq)
+        except EntriesDropped:
+            self._known = self._fold_received(seq, batches)
+        return self._known
+
+    async def _read_view(self, seq: int) -> ThreadView:
         if not self._cache.is_past(self._thread, seq):
             return await self._cache.view_at(self._thread, seq)
-        if self._own is None or self._own.seq > seq:
-            self._own = await load_view(self._ledger, self._thread.key, until=seq, epoch=self._thread.epoch)
-        else:
-            await advance_view(self._ledger, self._thread.key, self._own, until=seq, epoch=self._thread.epoch)
+        base = self._own if self._own is not None and self._own.seq <= seq else None
+        self._own = await _fold_to(self._ledger, self._thread, base, seq)
         return self._own
+
+    def _fold_received(self, seq: int, batches: Sequence[Batch]) -> ThreadView:
+        """Return the newest view that this reader knows, advanced by what it has received. Raises: EntriesDropped if they do not meet."""
+        known = self._known
+        if known is None or known.seq > seq or not batches or batches[0].first > known.seq + 1:
+            raise EntriesDropped
+        view = known.copy()
+        for batch in batches:
+            if batch.last > view.seq and batch.first <= seq:
+                view.apply(slice_batch(batch, view.seq + 1, seq))
+        return view

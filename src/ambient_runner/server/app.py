@@ -27,6 +27,7 @@ from ambient_runner.server.cors import Cors
 from ambient_runner.server.error_responses import http_error_response
 from ambient_runner.server.guard import Authorize, Guard
 from ambient_runner.server.home_page import home_page_routes
+from ambient_runner.server.host_check import HostCheck
 from ambient_runner.server.middleware_loader import load_middleware
 from ambient_runner.server.platform import Platform
 from ambient_runner.server.routes.copilotkit import copilotkit_routes
@@ -246,11 +247,9 @@ def create_app(
         app, agents=agents, settings=settings, authorize=authorize, secrets=secrets
     )
 
-    app.include_router(
-        home_page_routes(
-            app.state.ambient, Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
-        )
-    )
+    guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
+    app.include_router(home_page_routes(app.state.ambient, guard))
+    app.add_middleware(HostCheck, guard=guard)
 
     @app.exception_handler(HTTPException)
     async def handle_http_error(request: Request, error: HTTPException) -> Response:
@@ -290,6 +289,7 @@ def include_routers(
         app.add_middleware(
             Cors,
             allows=guard.allows_origin,
+            check_host=guard.check_host,
             is_left_to=guard.leaves_cors_to,
             routes=routes,
             prefix=prefix,

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Literal
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
+
+from ambient_runner.errors import Forbidden
+from ambient_runner.server.error_responses import response_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -34,18 +38,22 @@ class Cors:
         app: ASGIApp,
         *,
         allows: Callable[[str], bool],
+        check_host: Callable[[Request], object],
         is_left_to: Callable[[object], bool],
         routes: Sequence[BaseRoute],
         prefix: str = "",
         headers: Collection[str] = (),
     ) -> None:
-        """`allows` decides about an origin. `routes` are ours, without the prefix; other paths of the app are left alone, and all paths
+        """`allows` decides about an origin, `check_host` refuses a request for another host.
+
+        `routes` are ours, without the prefix; other paths of the app are left alone, and all paths
         of an app for which `is_left_to` returns True.
 
         `headers` are request headers to allow in addition to those this server reads.
         """
         self._app = app
         self._allows = allows
+        self._check_host = check_host
         self._is_left_to = is_left_to
         self._routes = tuple(routes)
         self._prefix = prefix
@@ -57,9 +65,7 @@ class Cors:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "OPTIONS":
-            await Response(status_code=204, headers={**self._cors_headers(origin), "Vary": "Origin"})(
-                scope, receive, send
-            )
+            await self._answer_preflight(origin, Request(scope))(scope, receive, send)
             return
 
         async def send_with_cors(message: Message) -> None:
@@ -70,6 +76,13 @@ class Cors:
             await send(message)
 
         await self._app(scope, receive, send_with_cors)
+
+    def _answer_preflight(self, origin: str, request: Request) -> Response:
+        try:
+            self._check_host(request)
+        except Forbidden as error:
+            return response_for(error, f"OPTIONS {request.url.path}")
+        return Response(status_code=204, headers={**self._cors_headers(origin), "Vary": "Origin"})
 
     def _is_ours(self, scope: Scope) -> bool:
         path = _path_in_app(scope)

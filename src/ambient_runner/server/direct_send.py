@@ -1,4 +1,7 @@
-"""Call the server's `send` synchronously where a batch is published: waking a task for each event costs more than sending it."""
+"""The server's own `send`, called synchronously where a batch is published: waking a task for each event costs more than sending it.
+
+Its connection can also be closed although the client does not read, which ASGI has no message for.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["SERVER_SEND", "SuspendedSend", "expose_server_send", "start_send"]
+__all__ = ["SERVER_SEND", "SuspendedSend", "abort_connection", "expose_server_send", "start_send"]
 
 SERVER_SEND = "ambient.send"
 """Key of the server's own `send` in a request's scope."""
@@ -51,3 +54,16 @@ def start_send(work: Awaitable[None]) -> SuspendedSend | None:
         return SuspendedSend(coroutine, coroutine.send(None))
     except StopIteration:
         return None
+
+
+def abort_connection(send: Send) -> bool:
+    """Close the connection that uvicorn's own `send` writes to, without waiting until the client has read what was sent.
+
+    Return False if the server is another one. Then the response has to end unfinished, and the server closes the connection in its way.
+    """
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    abort = getattr(transport, "abort", None)
+    if abort is None:
+        return False
+    abort()
+    return True

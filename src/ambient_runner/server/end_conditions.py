@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.runs.event_reader import is_idle
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import Batch, ThreadKey
 
 __all__ = ["EndCondition", "NoEnd", "UntilIdle", "UntilRunEnds"]
-
-_TERMINAL_PREFIXES = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 
 
 class EndCondition(Protocol):
@@ -49,7 +48,7 @@ class UntilRunEnds:
         self._key = run
 
     def ends_with(self, batch: Batch) -> bool:
-        return batch.run == self._key and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
+        return batch.run == self._key and batch.owner == RUNTIME and is_terminal_line(batch.lines[-1])
 
     async def is_reached(self, tail: Tail) -> bool:
         return False

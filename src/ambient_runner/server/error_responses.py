@@ -12,12 +12,15 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
-from ambient_runner.errors import RunnerError
+from ambient_runner.errors import LedgerError, RunnerError
 from ambient_runner.server import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+    from starlette.types import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +58,9 @@ RenderError = Callable[[str, str, int, dict[str, str] | None], JsonResponse]
 class AmbientRoute(APIRoute):
     """A route that turns its own errors into responses, so that the error handling of the embedding app does not change."""
 
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return super().matches(scope) if is_exact_path(scope) else (Match.NONE, {})
+
     @staticmethod
     def render_error(code: str, message: str, status: int, headers: dict[str, str] | None = None) -> JsonResponse:
         """Return the response for an error of this route."""
@@ -73,6 +79,14 @@ class AmbientRoute(APIRoute):
                 return answer
 
         return handle_errors
+
+
+def is_exact_path(scope: Scope) -> bool:
+    """Return False for a path that ends in a line feed: routes are regular expressions whose `$` also matches before it.
+
+    `DELETE /thread/t%0A` would delete the thread `t`.
+    """
+    return not scope["path"].endswith("\n")
 
 
 def response_for(error: Exception, request_line: str, render: RenderError = error_response) -> JsonResponse:
@@ -99,7 +113,11 @@ def http_error_response(error: HTTPException, render: RenderError = error_respon
 
 def _runner_error_response(error: RunnerError, request_line: str, render: RenderError) -> JsonResponse:
     metrics.REFUSALS.labels(error.code).inc()
-    if error.status >= 500:
+    if isinstance(error, LedgerError):  # The store reports an outage itself, once: no traceback for every request.
+        logger.warning("%s was answered with %d %s: %s", request_line, error.status, error.code, error.message)
+    elif error.status >= 500:
         logger.warning("%s was answered with %d %s", request_line, error.status, error.code, exc_info=error)
     headers = {"Retry-After": "1"} if error.status in {429, 503} else None
+    if error.status == 408:
+        headers = {"Connection": "close"}  # The rest of the request would come first.
     return render(error.code, error.message, error.status, headers)

@@ -8,16 +8,23 @@ end, a snapshot, a slow client.
 
 from __future__ import annotations
 
+import logging
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from starlette.responses import Response
 
-from ambient_runner.errors import LedgerError, StaleCursor, UnknownThread
+from ambient_runner.errors import EntriesDropped, LedgerError, Refused
+from ambient_runner.ledger.batches import split_batch
+from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.protocol.encode import PING
+from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.server import metrics
-from ambient_runner.server.direct_send import SERVER_SEND, start_send
+from ambient_runner.server.direct_send import SERVER_SEND, abort_connection, start_send
+from ambient_runner.server.end_conditions import UntilRunEnds
+from ambient_runner.server.stream_start import WINDOW_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,34 +33,58 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import Tail
     from ambient_runner.ledger.records import Batch
-    from ambient_runner.projections.frames import Framer
     from ambient_runner.projections.known_calls import FrameContext
     from ambient_runner.runs.runner import Runner
     from ambient_runner.runs.view_cache import ThreadEpoch
     from ambient_runner.server.direct_send import SuspendedSend
     from ambient_runner.server.end_conditions import EndCondition
     from ambient_runner.server.runtime import ServerRuntime
+    from ambient_runner.server.stream_start import StreamStart
 
 _MEDIA_TYPES = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
 _IDLE_POLL_INTERVAL = 0.05
 """Seconds between checks of an end condition that has to be polled."""
-_CHUNK_BYTES = 1 << 20
-"""Bytes of frames that are sent in one piece, at least, while more batches are available."""
+_MAX_SHARED_BYTES = 1 << 19
+"""Bytes of entries up to which a batch is rendered whole, so that its readers share the frames. A larger one is rendered in parts."""
+_MAX_DIRECT_BYTES = 1 << 18
+"""Bytes of entries up to which a batch is sent where it is published, and whole."""
+_PIECE_BYTES = 1 << 16
+"""Bytes that are passed to the server at once. It holds up to two pieces for a client that does not read."""
+_CLOSE_TIMEOUT = 1.0
+"""Seconds to wait until the server reports that a connection is closed."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Chunk(NamedTuple):
+    """Frames that are sent together. The batches are not kept: a client may take long to read."""
+
+    body: bytes
+    last: int
+    """The newest entry in it."""
+    is_run_open: bool
+    """True if it ends within a run."""
+    is_end: bool
+    """True if it is the last one of the stream."""
 
 
 class EventStream(Response):
-    """Sends a thread's frames after `after`, until `until` is reached, the client disconnects, or the server ends the stream."""
+    """Sends a thread's frames from its start on, until `until` is reached, the client disconnects, or the server ends the stream.
+
+    If retention drops entries before this stream has sent them, `restart` returns where to go on after the last one that it has sent.
+    Without `restart`, or within a run, the stream is cut: the response stays incomplete, so that no client takes it for the whole. The
+    client resumes it, and learns what is no longer retained.
+    """
 
     def __init__(
         self,
         runtime: ServerRuntime,
         runner: Runner,
         thread_epoch: ThreadEpoch,
-        framer: Framer,
+        start: StreamStart,
         *,
-        after: int,
         until: EndCondition,
-        preface: bytes = b"",
+        restart: Callable[[int], Awaitable[StreamStart]] | None = None,
         headers: dict[str, str] | None = None,
         on_disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -61,12 +92,10 @@ class EventStream(Response):
         self._runtime = runtime
         self._runner = runner
         self._thread_epoch = thread_epoch
-        self._framer = framer
-        self._after = after
         self._until = until
-        self._preface = preface
+        self._restart = restart
         self._on_disconnect = on_disconnect
-        self._views = runner.reader_views(thread_epoch)
+        self._begin_at(start)
         self._pumping = anyio.CancelScope()
         self._tail: Tail | None = None
         self._is_waiting = False
@@ -74,8 +103,19 @@ class EventStream(Response):
         self._sent_at = 0.0
         self._is_sending = False
         self._is_client_gone = False
+        self._is_incomplete = False
         self._server_send: Send | None = None
         self._suspended_send: SuspendedSend | None = None
+
+    def _begin_at(self, start: StreamStart) -> None:
+        """Send from here on. The start itself is not kept: it has what the client is sent first, which may be large."""
+        self._framer = start.framer
+        self._views = self._runner.reader_views(self._thread_epoch, start.view)
+        self._sent_seq = start.after
+        self._is_run_open = start.is_run_open
+        """True if what was sent ends within a run, where nothing can announce a gap."""
+        self._preface = start.preface
+        self._first_batches = list(start.batches)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._response_headers()})
@@ -94,9 +134,11 @@ class EventStream(Response):
         finally:
             metrics.STREAMS.dec()
             self._runtime.streams.discard(self)
-        if not self._is_client_gone:
+        if self._is_incomplete:
+            await self._close_connection(receive)
+        elif not self._is_client_gone:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif self._on_disconnect is not None:
+        if self._is_client_gone and self._on_disconnect is not None:
             await self._on_disconnect()
 
     def finish(self) -> None:
@@ -120,26 +162,57 @@ class EventStream(Response):
         scope.cancel()
 
     async def _pump_batches(self, send: Send) -> None:
-        if self._preface:
-            await self._send_body(send, self._preface)
         try:
-            async with self._runner.ledger.tail(
-                self._thread_epoch.key, self._after, epoch=self._thread_epoch.epoch
-            ) as tail:
+            while not await self._pump_to_gap(send):
+                if self._restart is None or self._is_run_open:
+                    self._end_incomplete()
+                    return
+                self._begin_at(await self._restart(self._sent_seq))
+        except (Refused, LedgerError):
+            # The thread was erased, or the store failed. A resume gets the error; a client must not take half a run for the whole.
+            self._is_incomplete = self._is_run_open or isinstance(self._until, UntilRunEnds)
+
+    async def _pump_to_gap(self, send: Send) -> bool:
+        """Send the frames from the start on. Return False where retention has dropped what follows, True at the end.
+
+        Raises: Refused, LedgerError.
+        """
+        preface, self._preface = self._preface, b""
+        batches, self._first_batches = self._first_batches, []
+        await self._send_body(send, preface)
+        del preface
+        try:
+            if await self._send_batches(send, batches, kept=[]):
+                return True
+            key, epoch = self._thread_epoch
+            async with self._runner.ledger.tail(key, self._sent_seq, epoch=epoch) as tail:
                 self._tail = tail
-                wait = self._next_or_end if self._until.polls else self._wait_for_batches
-                while not self._is_finishing or tail.has_next():
-                    batches = await wait(tail)
-                    if batches is None or await self._send_batches(send, batches):
-                        return
-        except (UnknownThread, StaleCursor, LedgerError):
-            # The thread was erased, is no longer retained, or the store failed: the stream ends, and a resume gets the error.
-            return
+                await self._follow(tail, send)
+        except EntriesDropped:
+            return False
+        return True
+
+    async def _follow(self, tail: Tail, send: Send) -> None:
+        """Send everything that the tail returns. Raises: EntriesDropped, UnknownThread, LedgerError."""
+        wait = self._next_or_end if self._until.polls else self._wait_for_batches
+        while not self._is_finishing or tail.has_next():
+            batches = await wait(tail)
+            if batches is None or await self._send_batches(send, batches):
+                return
+
+    def _end_incomplete(self) -> None:
+        """Leave the response incomplete, and log why."""
+        self._is_incomplete = True
+        logger.info(
+            "A stream of thread %s is cut: retention has dropped entries that its client had not received yet. "
+            "The client resumes it with ambient:gap; raise `retain` if that happens often",
+            self._thread_epoch.key.id,
+        )
 
     async def _next_or_end(self, tail: Tail) -> list[Batch] | None:
         """Return the next batches, or None at the end of the stream."""
         if tail.has_next():
-            return await tail.next_batches()
+            return await tail.next_batches(limit=WINDOW_BYTES)
         while not self._is_finishing and not await self._until.is_reached(tail):
             with anyio.move_on_after(_IDLE_POLL_INTERVAL):
                 return await self._wait_for_batches(tail)
@@ -148,7 +221,7 @@ class EventStream(Response):
     async def _wait_for_batches(self, tail: Tail) -> list[Batch]:
         self._is_waiting = True
         try:
-            return await tail.next_batches(self if self._server_send else None)
+            return await tail.next_batches(self if self._server_send else None, limit=WINDOW_BYTES)
         finally:
             self._is_waiting = False
 
@@ -164,12 +237,14 @@ class EventStream(Response):
             or send is None
             or self._is_finishing
             or batch.first != tail.position + 1
+            or batch.size > _MAX_DIRECT_BYTES
             or self._until.ends_with(batch)
         ):
             return False
         if self._framer.view_seqs(batch):
             return False
         tail.position = batch.last
+        self._sent_seq, self._is_run_open = batch.last, _leaves_run_open(batch, self._is_run_open)
         self._views.contribute(batch)
         frame = self._framer.render(batch, {})
         if frame:
@@ -178,48 +253,71 @@ class EventStream(Response):
             self._is_sending = self._suspended_send is not None
         return not self._is_sending
 
-    async def _send_batches(self, send: Send, batches: list[Batch]) -> bool:
-        """Send the batches, about a mebibyte at a time; return True at the end of the stream."""
+    async def _send_batches(self, send: Send, batches: list[Batch], kept: list[Batch] | None = None) -> bool:
+        """Send the batches; return True at the end of the stream. The list is emptied: what is sent is not held while the client reads.
+
+        But for `kept`, which collects the batches since the last view: the next one needs them if retention has dropped them.
+        """
         if self._suspended_send is not None:
             suspended, self._suspended_send = self._suspended_send, None
             await suspended
             self._is_sending = False
-        frames: list[bytes] = []
-        size = 0
-        is_over = False
-        for at, batch in enumerate(batches):
-            seqs = self._framer.view_seqs(batch)
-            if seqs:
-                # The view is made of batches this reader has: contribute them, so that nothing is read again.
-                self._contribute_batches(batches[: at + 1])
-            frame = self._framer.render(batch, await self._read_views(batch, seqs) if seqs else {})
-            frames.append(frame)
-            size += len(frame)
-            is_over = self._until.ends_with(batch)
-            if size >= _CHUNK_BYTES or is_over:
-                await self._send_body(send, b"".join(frames))
-                frames, size = [], 0
-            if is_over:
+        queue = deque(batches)
+        batches.clear()
+        while queue:
+            chunk = await self._render_chunk(queue, kept)
+            await self._send_body(send, chunk.body)
+            self._sent_seq, self._is_run_open = chunk.last, chunk.is_run_open
+            if chunk.is_end:
                 return True
-        if size:
-            await self._send_body(send, frames[0] if len(frames) == 1 else b"".join(frames))
-        self._contribute_batches(batches)
         return False
 
-    def _contribute_batches(self, batches: list[Batch]) -> None:
-        for batch in batches:
+    async def _render_chunk(self, batches: deque[Batch], kept: list[Batch] | None) -> _Chunk:
+        """Remove batches from the queue until their frames make a piece, and render these."""
+        frames: list[bytes] = []
+        size, last, is_run_open, is_end = 0, self._sent_seq, self._is_run_open, False
+        while batches and size < _PIECE_BYTES and not is_end:
+            batch = batches.popleft()
+            if batch.size > _MAX_SHARED_BYTES:
+                batch, rest = split_batch(batch, _PIECE_BYTES)
+                batches.extendleft(reversed(rest))
+            # The view is made of batches this reader has: contribute them, so that nothing is read again.
             self._views.contribute(batch)
+            if kept is not None:
+                kept.append(batch)
+            frame = self._framer.render(batch, await self._read_views(batch, kept))
+            frames.append(frame)
+            size += len(frame)
+            last, is_run_open = batch.last, _leaves_run_open(batch, is_run_open)
+            is_end = self._until.ends_with(batch)
+        body = frames[0] if len(frames) == 1 else b"".join(frames)
+        return _Chunk(body, last, is_run_open, is_end)
 
-    async def _read_views(self, batch: Batch, seqs: list[int]) -> dict[int, FrameContext]:
-        return {seq: self._framer.read_view(batch, seq, await self._views.view_at(seq)) for seq in seqs}
+    async def _read_views(self, batch: Batch, kept: list[Batch] | None) -> dict[int, FrameContext]:
+        """Return the views that the frames of a batch need. What they contain is not kept."""
+        seqs = self._framer.view_seqs(batch)
+        views = {seq: self._framer.read_view(batch, seq, await self._views.view_at(seq, kept or ())) for seq in seqs}
+        if views and kept is not None:
+            del kept[:-1]
+        return views
 
     async def _send_body(self, send: Send, body: bytes) -> None:
-        if not body:
-            return
+        """Send frames, a piece at a time: a server copies what it is given, and every piece that a client takes is progress."""
+        for start in range(0, len(body), _PIECE_BYTES):
+            await self._send_piece(send, body[start : start + _PIECE_BYTES])
+
+    async def _send_piece(self, send: Send, piece: bytes) -> None:
         self._is_sending = True
         self._sent_at = time.monotonic()
-        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
         self._is_sending = False
+
+    async def _close_connection(self, receive: Receive) -> None:
+        """Close the connection. A server whose own `send` is not exposed does that when the response ends incomplete."""
+        if self._server_send is not None and abort_connection(self._server_send):
+            with anyio.move_on_after(_CLOSE_TIMEOUT):
+                while (await receive())["type"] != "http.disconnect":
+                    pass
 
     async def _watch_client(self, receive: Receive, send: Send) -> None:
         """Detect a disconnect; send a ping when nothing else was sent; drop a client that does not read."""
@@ -227,15 +325,16 @@ class EventStream(Response):
         self._sent_at = now()
         while not self._is_client_gone:
             timeout = settings.slow_reader if self._is_sending else settings.heartbeat
-            with anyio.move_on_after(self._sent_at + timeout - now()):
+            # Sending may begin and stall while this task waits, and then has its own timeout.
+            with anyio.move_on_after(min(self._sent_at + timeout - now(), settings.slow_reader)):
                 message = await receive()
                 self._is_client_gone = message["type"] == "http.disconnect"
                 continue
-            if now() - self._sent_at < timeout:
+            if now() - self._sent_at < (settings.slow_reader if self._is_sending else settings.heartbeat):
                 continue
             if self._is_sending or not await self._send_ping(send):
                 metrics.SLOW_CLIENTS_CLOSED.inc()
-                self._is_client_gone = True
+                self._is_client_gone = self._is_incomplete = True
 
     async def _send_ping(self, send: Send) -> bool:
         """Return True if the ping was sent in time: a server may hold it back until the client has read what was sent before."""
@@ -246,3 +345,10 @@ class EventStream(Response):
                 return True
             return False
         return True
+
+
+def _leaves_run_open(batch: Batch, was_open: bool) -> bool:
+    """Return True if a reader that has this batch is within a run."""
+    if batch.owner != RUNTIME:
+        return was_open
+    return batch.text is not None or not is_terminal_line(batch.lines[-1])

@@ -51,15 +51,23 @@ class Guard:
 
     async def __call__(self, request: Request) -> Actor:
         """Return the Actor of this request. Raises: Forbidden, Unauthorized."""
-        host = _single_header(request, "host")
-        if not _is_test_client(request, host):
-            self._check_host(host)
+        host = self.check_host(request)
         if not self.leaves_cors_to(request.app):
             self._check_origin(request, host)
         if self._authorize is None:
             _require_local(request)
             return Actor()
         return await self._authorize_request(request)
+
+    def check_host(self, request: Request) -> str:
+        """Return the Host header of a request, if it is one of this server. Raises: Forbidden.
+
+        Enough for what every client may know. Without this check a page can make its own name resolve to this machine and read it.
+        """
+        host = _single_header(request, "host")
+        if not _is_test_client(request, host):
+            self._check_host_name(host)
+        return host
 
     def allows_origin(self, origin: str) -> bool:
         """Return True if pages of this origin may use the server: listed ones, and without authorization those of this machine."""
@@ -78,7 +86,7 @@ class Guard:
             "`allowed_origins` in ambient.toml."
         )
 
-    def _check_host(self, host: str) -> None:
+    def _check_host_name(self, host: str) -> None:
         if self._authorize is not None and not self._hosts:
             return
         name = _host_name(host)

@@ -249,11 +249,7 @@ class Platform:
         return (await self._runner.view_thread(thread)).transcript.messages() if self._runner else []
 
     async def _upload_paths(self, thread: ThreadKey) -> tuple[str, ...]:
-        return (
-            tuple(file.path for file in await self.file_services.files.list_uploads(thread))
-            if self.file_services
-            else ()
-        )
+        return await self.file_services.files.list_user_uploads(thread) if self.file_services else ()
 
 
 def _warn_of_rules(settings: Settings, agents: Collection[str]) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
+import anyio
+
+from ambient_runner.errors import InvalidInput, PayloadTooLarge, RequestTimedOut, UnsupportedMediaType
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol import strict_json
-from ambient_runner.protocol.lenient import check_id
+from ambient_runner.protocol.lenient import check_id, check_thread_id
 from ambient_runner.protocol.profiles import is_version, profile_for_version
-from ambient_runner.runs.run import ForkPoint
 from ambient_runner.services.credentials import RequestScope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncGenerator, Iterable, Mapping
 
     from fastapi import Request
 
@@ -27,8 +30,9 @@ __all__ = [
     "client_profile",
     "forwarded_headers",
     "git_token_headers",
-    "parse_fork_point",
+    "parse_fork_origin",
     "parse_thread_id",
+    "read_chunks",
     "read_object",
     "read_text",
     "request_git_tokens",
@@ -39,6 +43,9 @@ __all__ = [
 
 THREAD_MEMBERS = ("threadId", "thread_id")
 """Members of a body, and query parameters, that name the thread."""
+
+BODY_TIMEOUT = 30.0
+"""Seconds that a request body may make no progress."""
 
 RESPOND_ASYNC = "respond-async"
 _MAX_BODY_BYTES = 1 << 16
@@ -75,7 +82,7 @@ def parse_thread_id(*sources: Mapping[str, Any], default: str = "") -> str:
     thread = thread_ids[0] if thread_ids else default
     if not isinstance(thread, str) or not thread:
         raise InvalidInput(_NO_THREAD)
-    check_id(thread, "threadId")
+    check_thread_id(thread, "threadId")
     return thread
 
 
@@ -130,7 +137,7 @@ def wants_snapshots(request: Request) -> bool:
     return value == "1"
 
 
-def parse_fork_point(request: Request) -> ForkPoint | None:
+def parse_fork_origin(request: Request) -> ForkOrigin | None:
     """Return the conversation that the thread of a run begins with: `?fork=THREAD&before=MESSAGE`. Raises: InvalidInput."""
     thread, before = request.query_params.get("fork"), request.query_params.get("before")
     if thread is None and before is None:
@@ -141,7 +148,7 @@ def parse_fork_point(request: Request) -> ForkPoint | None:
         )
     check_id(thread, "fork")
     check_id(before, "before")
-    return ForkPoint(thread=thread, before=before)
+    return ForkOrigin(thread_id=thread, message_id=before)
 
 
 def wants_async_response(request: Request) -> bool:
@@ -153,7 +160,7 @@ def wants_async_response(request: Request) -> bool:
 async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] | None = None) -> bytes:
     """Return the whole body, which has one of these types; the default is JSON of any kind.
 
-    Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded, InvalidInput.
+    Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded, RequestTimedOut, InvalidInput.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not (_is_json_type(media_type) if media_types is None else media_type in media_types):
@@ -162,11 +169,26 @@ async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...
         raise UnsupportedMediaType("Send the body without a content encoding.")
     _check_length(request.headers.get("content-length"), limit)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
+    async with aclosing(read_chunks(request)) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > limit:
+                raise _too_large(limit)
     return bytes(body)
+
+
+async def read_chunks(request: Request) -> AsyncGenerator[bytes, None]:
+    """Yield the body as it arrives. Raises: RequestTimedOut if nothing arrives for 30 seconds."""
+    chunks = aiter(request.stream())
+    while True:
+        try:
+            with anyio.fail_after(BODY_TIMEOUT):
+                chunk = await anext(chunks, None)
+        except TimeoutError as error:
+            raise RequestTimedOut from error
+        if chunk is None:
+            return
+        yield chunk
 
 
 def _is_json_type(media_type: str) -> bool:

@@ -11,19 +11,20 @@ import logging
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import Custom
-from ambient_runner.runs.loop_monitor import report_blocking_agents
+from ambient_runner.runs.executor import LARGE_BYTES
+from ambient_runner.runs.loop_monitor import report_blocked_loop
 from ambient_runner.runs.runner import Runner
 from ambient_runner.server.audiences import Audiences
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.records import ThreadKey
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Agent, Middleware, Run
     from ambient_runner.server.platform import Platform
     from ambient_runner.telemetry.tracing import Tracing
+
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ class ServerRuntime:
         self.platform = platform
         self.audiences = audiences or Audiences(settings, {})
         self.streams: set[ClosableStream] = set()
-        self.body_executor: ThreadPoolExecutor | None = None
+        self._body_executor: ThreadPoolExecutor | None = None
         """Executor that parses large bodies. A single thread: each thread would keep the memory of its largest body."""
         self._middleware = (tracing.middleware, *middleware) if tracing else middleware
         self._tracing = tracing
@@ -75,9 +78,18 @@ class ServerRuntime:
     def default_agent(self) -> str:
         return next(iter(self.agents))
 
+    def resolve_agent(self, name: str) -> str:
+        """Return the name of an agent: `default` is the first one."""
+        return self.default_agent if name == "default" else name
+
     @property
     def is_ready(self) -> bool:
         return self._runner is not None and not self._runner.is_draining
+
+    @property
+    def store_failure(self) -> str | None:
+        """The reason for which the store cannot be written now; None if it can."""
+        return self._runner.ledger.unavailable_reason() if self._runner is not None else None
 
     @property
     def uncancellable_tasks(self) -> UncancellableTasks:
@@ -102,7 +114,10 @@ class ServerRuntime:
     async def running(self) -> AsyncGenerator[None, None]:
         """Open the store and the Runner; drain and close them on exit."""
         async with AsyncExitStack() as stack:
-            ledger = await stack.enter_async_context(open_ledger(self.settings.store, lease=self.settings.lease))
+            settings = self.settings
+            ledger = await stack.enter_async_context(
+                open_ledger(settings.store, lease=settings.lease, patience=settings.store_patience)
+            )
             runner = Runner(
                 ledger,
                 self.agents,
@@ -119,8 +134,8 @@ class ServerRuntime:
             self._uncancellable_tasks = runner.uncancellable_tasks
             self._runner = await stack.enter_async_context(runner)
             stack.callback(self._clear_runner)
-            self.body_executor = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies"))
-            stack.enter_context(report_blocking_agents())
+            self._body_executor = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies"))
+            stack.enter_context(report_blocked_loop())
             watch = await stack.enter_async_context(anyio.create_task_group())
             watch.start_soon(self._drain_on_exit)
             watch.start_soon(self.audiences.log_summarized_tools, self.agents)
@@ -130,6 +145,12 @@ class ServerRuntime:
                 watch.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await self.drain()
+
+    async def parse_body(self, parse: Callable[[bytes], _T], body: bytes) -> _T:
+        """Return what `parse` makes of a body. A large one is parsed in a thread, so that it does not delay other streams."""
+        if len(body) <= LARGE_BYTES:
+            return parse(body)
+        return await asyncio.get_running_loop().run_in_executor(self._body_executor, parse, body)
 
     async def drain(self) -> None:
         """Accept no more runs, end the active ones, then end the streams that would never end by themselves."""

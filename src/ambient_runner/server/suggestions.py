@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -84,21 +85,50 @@ async def collect_suggestions(agent: str, source: Suggest | None, run_input: Run
     with isolate(f"collecting suggestions of the agent {agent}"), anyio.move_on_after(TIMEOUT) as limit:
         conversation = input_to_agui(run_input)
         messages = [message for message in conversation.messages if message.id != run_input.thread_id]
-        return [_read_suggestion(item) for item in _take_some(await source(messages, conversation.state))]
+        return _read_suggestions(agent, source, await source(messages, conversation.state))
     if limit.cancelled_caught:
         logger.warning("The agent %s suggests nothing: its suggestions took longer than %g s", agent, TIMEOUT)
     return []
 
 
-def _take_some(items: Iterable[Any] | None) -> list[Any]:
-    return list(items or ())[:_MAX_SUGGESTIONS]
+def _read_suggestions(agent: str, source: Suggest, returned: Any) -> list[Suggestion]:
+    """Return what a source returned as suggestions; nothing, and log what it must return, if that is something else."""
+    try:
+        return [_read_suggestion(item) for item in islice(_read_items(returned), _MAX_SUGGESTIONS)]
+    except _NotSuggestions as error:
+        name = getattr(source, "__qualname__", repr(source))  # A partial has none.
+        logger.error(  # noqa: TRY400  Its traceback would show nothing of the function.
+            "The agent %s suggests nothing: %s returned %s. It must return a list of texts, or of mappings with the texts `message` and "
+            "`title`",
+            *(agent, name, error),
+        )
+        return []
+
+
+class _NotSuggestions(Exception):
+    """Describes what was returned instead of suggestions."""
+
+
+def _read_items(returned: object) -> Iterable[Any]:
+    """Return the items of a list, or of another iterable. A text and a mapping are single suggestions. Raises: _NotSuggestions."""
+    if returned is None:
+        return ()
+    type_name = type(returned).__name__
+    if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Iterable):
+        raise _NotSuggestions(f"a value of the type {type_name}")
+    return cast("Iterable[Any]", returned)
 
 
 def _read_suggestion(item: Any) -> Suggestion:
-    """Return one suggestion. Raises: TypeError if it is neither a text nor a mapping with a message."""
-    members: Mapping[str, Any] = {"message": item} if isinstance(item, str) else item
-    message = members["message"]
-    title = members.get("title") or message
-    if not isinstance(message, str) or not isinstance(title, str):
-        raise TypeError("A suggestion is a text, or has a `title` and a `message` that are texts.")
-    return Suggestion(title=title[:_MAX_LENGTH], message=message[:_MAX_LENGTH])
+    """Return one suggestion. Raises: _NotSuggestions."""
+    if isinstance(item, str):
+        return Suggestion(title=item[:_MAX_LENGTH], message=item[:_MAX_LENGTH])
+    if not isinstance(item, Mapping):
+        raise _NotSuggestions(f"an item of the type {type(item).__name__}")
+    members = cast("Mapping[str, Any]", item)
+    message, title = members.get("message"), members.get("title")
+    if not isinstance(message, str):
+        raise _NotSuggestions("a mapping without a text as `message`")
+    if not isinstance(title, str | None):
+        raise _NotSuggestions("a mapping with a `title` that is not a text")
+    return Suggestion(title=(title or message)[:_MAX_LENGTH], message=message[:_MAX_LENGTH])

@@ -17,8 +17,8 @@ from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import RunnerConfig
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import ThreadKey
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol import events as e
-from ambient_runner.runs.run import ForkPoint
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
 from tests.bridges.adk.world import Talk, agent, questions, short, talking, yes
 from tests.world import KEY, structs_of, user
@@ -199,7 +199,7 @@ async def test_after_a_fork_the_model_sees_what_was_before_the_message_and_the_n
             await talk.say("u1", "Weather?")
             await talk.say("u2", "Sure?")
             fork = Talk(talk.runner, "fork")
-            await fork.say("n1", "Really?", fork=ForkPoint(thread="t", before="u2"))
+            await fork.say("n1", "Really?", fork=ForkOrigin(thread_id="t", message_id="u2"))
             await fork.say("n2", "And now?")
     copied = [
         ("user", "Weather?"),

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
-from ambient_runner.runs.run import ForkPoint
 from tests.bridges.claude.mock import model_conversation, model_request
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.world import bridge_of, children, claude
@@ -74,7 +74,9 @@ async def test_after_a_fork_claude_sees_what_was_before_the_message_and_the_new_
         thread = world.thread()
         await thread.say("walrus begins")
         await thread.say("walrus middle")
-        words = await world.thread("fork").run(user("n", "walrus remembers"), fork=ForkPoint(thread="t", before="u2"))
+        words = await world.thread("fork").run(
+            user("n", "walrus remembers"), fork=ForkOrigin(thread_id="t", message_id="u2")
+        )
     assert (spoken(words), words[-1]) == ("I remember.", "RF success")
     assert model_conversation("walrus remembers") == [("user", "walrus remembers")]
     request = str(model_request("walrus remembers")["messages"])

@@ -15,8 +15,8 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Send
 
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol import events as e
-from ambient_runner.runs.run import ForkPoint
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, react_agent, steps
 from tests.versions.marks import requires
@@ -75,7 +75,7 @@ async def test_messages_of_a_subgraph_are_part_of_the_conversation_of_a_fork(sav
         for text in ("weather?", "sure?"):
             await thread.say(text)
         fork = dataclasses.replace(thread, name="fork")
-        await fork.run(user("n1", "really?"), fork=ForkPoint(thread="t", before="u2"))
+        await fork.run(user("n1", "really?"), fork=ForkOrigin(thread_id="t", message_id="u2"))
         await fork.run(user("n2", "and now?"))
     first = ["user: weather?", "ai: c1 get_weather {'city': 'Rome'}", "tool c1: sunny in Rome", "ai: Sun."]
     assert model.saw[3:] == [[*first, "user: really?"], [*first, "user: really?", "ai: No.", "user: and now?"]]

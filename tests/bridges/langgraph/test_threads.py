@@ -19,9 +19,9 @@ from langgraph.graph.message import add_messages
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
 from ambient_runner.bridges.langgraph.graph import qualified_thread_id
 from ambient_runner.ledger.records import ThreadKey
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.event_reader import follow_run
-from ambient_runner.runs.run import ForkPoint
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says, words
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph
 from tests.machine_speed import unless_hung
@@ -110,7 +110,7 @@ async def test_after_a_fork_the_model_sees_what_was_before_the_message_and_the_n
         await thread.say("weather?")
         await thread.say("sure?")
         fork = dataclasses.replace(thread, name="fork")
-        await fork.run(user("n1", "really?"), fork=ForkPoint(thread="t", before="u2"))
+        await fork.run(user("n1", "really?"), fork=ForkOrigin(thread_id="t", message_id="u2"))
         await fork.run(user("n2", "and now?"))
     copied = ["user: weather?", "ai: c1 get_weather {'city': 'Rome'}", "tool c1: sunny in Rome", "ai: Sun."]
     assert model.saw[3:] == [[*copied, "user: really?"], [*copied, "user: really?", "ai: No.", "user: and now?"]]

@@ -15,6 +15,7 @@ from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.lines.adapter import LinesAdapter
 from ambient_runner.bridges.lines.bridge import LinesBridge
 from ambient_runner.errors import NoUserMessage
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import (
     AssistantMessage,
@@ -32,7 +33,6 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
 )
-from ambient_runner.runs.run import ForkPoint
 from tests.bridges.claude.world import children, gone
 from tests.bridges.lines.world import World, fake_command, serve, shown_text
 from tests.machine_speed import promised_within, unless_hung
@@ -187,7 +187,7 @@ async def test_a_fork_gets_a_session_of_its_own_with_the_conversation_up_to_ther
     async with serve(tmp_path, **_resumable(tmp_path)) as world:
         await world.stored("say one")
         await world.stored("say two", message_id="u2")
-        point = ForkPoint(thread="t", before="u2")
+        point = ForkOrigin(thread_id="t", message_id="u2")
         events = await world.stored("history", thread="fork", message_id="n", fork=point)
     assert _sessions(events) == ["replayed"]
     assert "User: say one\n\nYou: one" in shown_text(events)

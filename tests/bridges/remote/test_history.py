@@ -13,6 +13,7 @@ from ambient_runner.projections.frames import snapshot_seqs
 from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.private_entries import is_private_line, parse_correction
 from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
@@ -37,7 +38,6 @@ from ambient_runner.protocol.events import (
     UserMessage,
 )
 from ambient_runner.protocol.ids import client_safe_id
-from ambient_runner.runs.run import ForkPoint
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.view_cache import load_view
 from tests.bridges.remote.world import framed, fronting
@@ -346,7 +346,7 @@ async def test_after_a_fork_the_other_server_is_shown_what_was_before_the_messag
     ) as thread:
         await thread.run(U1)
         await thread.run(U2)
-        await thread.run(user("n", "three"), thread="fork", fork=ForkPoint(thread="t", before="u2"))
+        await thread.run(user("n", "three"), thread="fork", fork=ForkOrigin(thread_id="t", message_id="u2"))
     assert [(message["id"], message["content"]) for message in thread.shown()] == [
         ("u1", "one"),
         ("a1", "First."),

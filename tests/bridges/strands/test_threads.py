@@ -28,9 +28,10 @@ from ambient_runner.bridges.strands.agent_clone import clone_agent
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.errors import ConfigError, InvalidInput, ThreadBusy
+from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
-from ambient_runner.runs.run import Actor, ForkPoint, current_run
+from ambient_runner.runs.run import Actor, current_run
 from tests.bridges.strands.scripted import (
     ScriptedModel,
     call,
@@ -83,7 +84,7 @@ async def test_after_a_fork_the_model_sees_what_was_before_the_message_and_the_n
         await thread.say("weather?")
         await thread.say("sure?")
         fork = Thread(thread.runner, name="fork")
-        await fork.run(user("n1", "really?"), fork=ForkPoint(thread="t", before="u2"))
+        await fork.run(user("n1", "really?"), fork=ForkOrigin(thread_id="t", message_id="u2"))
         await fork.run(user("n2", "and now?"))
     copied = [
         said_user("weather?"),

@@ -241,6 +241,32 @@ async def test_an_annotation_that_is_sent_twice_at_once_is_stored_once(tmp_path:
     assert sorted(answers) == [False, True, True, True, True]
 
 
+async def test_an_annotation_that_is_sent_to_two_processes_at_once_is_stored_once(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, store=f"sqlite:///{tmp_path / 'ambient.db'}")
+    answers: list[bool] = []
+    async with demo(settings) as one, demo(settings) as other:
+        await run(one, "say hi")
+
+        async def send(client: httpx.AsyncClient, event: str) -> None:
+            answers.append((await annotate(client, annotation("m", event)))["duplicate"])
+
+        for turn in range(5):
+            async with anyio.create_task_group() as tasks:
+                for client in (one, other, one, other):
+                    tasks.start_soon(send, client, f"e{turn}")
+        assert len(await feedback_facts(one)) == 5
+    assert sorted(answers) == [False] * 5 + [True] * 15
+
+
+async def test_the_id_of_an_annotation_is_free_again_once_its_thread_was_deleted() -> None:
+    async with demo() as client:
+        await run(client, "say hi")
+        assert await annotate(client, annotation("m")) == {"id": "e1", "duplicate": False}
+        await client.delete("/thread/t")
+        await run(client, "say hi")
+        assert await annotate(client, annotation("m")) == {"id": "e1", "duplicate": False}
+
+
 async def test_any_other_annotation_is_refused() -> None:
     async with demo() as client:
         await run(client, "say hi")

@@ -11,6 +11,7 @@ import anyio
 import httpx
 import pytest
 
+from ambient_runner.projections import frames as projected_frames
 from tests.machine_speed import unless_hung
 from tests.server.demo_server import SETTINGS, demo, error_of, frames, run_body
 
@@ -200,6 +201,24 @@ async def test_a_connect_of_a_trimmed_thread_needs_no_gap() -> None:
     assert types(connected) == CONNECT
     assert connected[1][1]["messages"] == messages
     assert connected[3][1]["value"]["title"] == "say one two three four"
+
+
+@pytest.mark.parametrize("retain", [0, 5])
+async def test_a_connect_and_a_gap_contain_all_messages_however_large(
+    monkeypatch: pytest.MonkeyPatch, retain: int
+) -> None:
+    """A run may leave out its snapshot: its readers have the messages. Who connects, or misses entries, has them from nowhere else."""
+    monkeypatch.setattr(projected_frames, "MAX_SNAPSHOT_BYTES", 10)
+    async with demo(dataclasses.replace(SETTINGS, retain=retain)) as client:
+        for turn in range(5):
+            run = frames(await client.post("/", json=run_body("say one two three four", message=f"u{turn}")))
+        connected = await connect(client)
+        replayed = await replay(client)
+        messages = (await client.get("/message_snapshot/t")).json()["messages"]
+    assert "ambient:snapshot_skipped" in [event.get("name") for _, event in run]
+    assert connected[1][1]["messages"] == messages
+    snapshots = [event for _, event in replayed if event["type"] == "MESSAGES_SNAPSHOT"]
+    assert [len(event["messages"]) for event in snapshots] == ([8] if retain else [])
 
 
 async def test_clients_of_the_audience_safe_connect_to_summaries() -> None:

@@ -39,7 +39,7 @@ _REQUEST_HEADERS = {
     "Accept-Encoding": "identity",
     "Content-Type": "application/json",
 }
-_AGENT_PATH = re.compile(r"/agents/[A-Za-z0-9_-]{1,64}/?$")
+_AGENT_PATH = re.compile(r"/agents/[A-Za-z0-9_-]{1,64}/?\Z")
 _MAX_ERROR_BODY = 1 << 16
 _CONNECT_RETRIES = 2
 """Immediate retries of a failed connection: nothing was sent yet, and a restarting server is soon back."""

@@ -17,7 +17,7 @@ from ambient_runner.projections.state import SharedState, is_hidden, visible_pat
 from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
 from ambient_runner.protocol.json_pointer import format_pointer, parse_pointer
-from ambient_runner.protocol.limits import MAX_EVENT_BYTES
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_PATCH_OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -91,7 +91,8 @@ class StateStore:
         visible = visible_patch(patch, self._is_omitted)
         before = self._client_state
         self._apply_to_client_state(visible)
-        if not json_equal(self._client_state, self._visible_state()) or _encoded_size(visible) > _MAX_STATE:
+        is_long = len(visible) > MAX_PATCH_OPERATIONS or _encoded_size(visible) > _MAX_STATE
+        if is_long or not json_equal(self._client_state, self._visible_state()):
             self._client_state = before
             return self.snapshot_if_changed()
         return [

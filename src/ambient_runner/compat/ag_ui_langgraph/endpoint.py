@@ -60,9 +60,8 @@ def add_langgraph_fastapi_endpoint(
 
 def _bridge_for(agent: Any) -> PlatformBridge:
     """Return the bridge of the agent's graph. An agent with a `run` of its own is served by that."""
-    if isinstance(
-        getattr(agent, "bridge", None), LangGraphBridge
-    ):  # a LangGraphAgent, or a wrapper with its attributes
+    # A LangGraphAgent, or a wrapper with its attributes.
+    if isinstance(getattr(agent, "bridge", None), LangGraphBridge):
         return AGUIBridge(agent) if has_own_run(agent, LangGraphAgent) else agent.bridge
     if getattr(agent, "graph", None) is None:
         raise ConfigError(f"{type(agent).__name__} is not a LangGraphAgent: it has no compiled `graph`.")

@@ -158,7 +158,7 @@ class _SingleRoute:
 
     async def dispatch(self, request: Request, actor: Actor, body: bytes) -> Response:
         """Return the response of the operation that the envelope names. Raises: InvalidMethod, and what the operation raises."""
-        envelope = parse_envelope(body)
+        envelope = await self._runtime.parse_body(parse_envelope, body)
         agent = envelope.params.get("agentId", "")
         match envelope.method:
             case "info":

@@ -22,7 +22,7 @@ from ambient_runner.protocol.copilotkit import (
 from ambient_runner.protocol.copilotkit_input import parse_stopped_run
 from ambient_runner.protocol.encode import encode_ndjson, encode_sse_without_id, negotiate_format
 from ambient_runner.protocol.events import encode_event
-from ambient_runner.runs.view_cache import ThreadEpoch
+from ambient_runner.runs.view_cache import ThreadEpoch, read_despite_retention
 from ambient_runner.server.connect_start import find_connect_start
 from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.error_responses import JsonResponse, response_for
@@ -37,6 +37,7 @@ from ambient_runner.server.routes.runs import (
     with_skipped_messages,
 )
 from ambient_runner.server.routes.threads import hidden_keys
+from ambient_runner.server.stream_start import StreamStart
 from ambient_runner.server.suggestions import collect_suggestions
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class CopilotKitRuns:
 
     def find_agent(self, agent_id: str) -> str:
         """Return the name of an agent; `default` is the first one. Raises: UnknownAgent."""
-        name = self._runtime.default_agent if agent_id == "default" else agent_id
+        name = self._runtime.resolve_agent(agent_id)
         if name not in self._runtime.agents:
             raise UnknownAgent
         return name
@@ -105,12 +106,17 @@ class CopilotKitRuns:
         agent = self.find_agent(agent_id)
         run_input = (await parse_run_input(self._runtime, body)).input
         runner = await self._runtime.ensure_runner()
-        info = await runner.ledger.get_thread(actor.thread_key(run_input.thread_id))
-        if info is None:
-            return _stream_response(request, ())
-        if info.agent != agent:
-            raise AgentMismatch
-        return await self._open_connect(request, runner, info, self._profile(request, agent, run_input))
+        profile = self._profile(request, agent, run_input)
+
+        async def open_connect() -> Response:
+            info = await runner.ledger.get_thread(actor.thread_key(run_input.thread_id))
+            if info is None:
+                return _stream_response(request, ())
+            if info.agent != agent:
+                raise AgentMismatch
+            return await self._open_connect(request, runner, info, profile)
+
+        return await read_despite_retention(open_connect)
 
     async def stop(self, actor: Actor, agent_id: str, thread_id: str, body: bytes) -> Response:
         """Stop the run with the client's id in the body, or the active one if it names none. Raises: Refused."""
@@ -161,7 +167,8 @@ class CopilotKitRuns:
             return stream_response(preface, framer.wire_format)
         thread = ThreadEpoch(info.key, info.epoch)
         until = UntilRunEnds(joined.key, is_own_stream=False)
-        return EventStream(self._runtime, runner, thread, framer, after=start.seq, preface=preface, until=until)
+        stream_start = StreamStart(after=start.seq, framer=framer, preface=preface, view=start.view)
+        return EventStream(self._runtime, runner, thread, stream_start, until=until)
 
     async def _create_framer(
         self, request: Request, runner: Runner, info: ThreadInfo, profile: Profile, joined: RunInfo | None

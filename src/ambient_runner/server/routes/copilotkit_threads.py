@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.datastructures import QueryParams
 
-from ambient_runner.errors import InvalidInput, UnknownThread
+from ambient_runner.errors import IdempotencyConflict, InvalidInput
 from ambient_runner.ledger.records import Batch, ThreadLabels
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.copilotkit import CLIENT_VERSION, inspector_message, thread_row
 from ambient_runner.protocol.copilotkit_input import parse_annotation
 from ambient_runner.protocol.profiles import profile_for_version
-from ambient_runner.runs.view_cache import load_view
+from ambient_runner.runs.event_reader import read_stored_batches
+from ambient_runner.runs.view_cache import load_view, read_despite_retention, require_thread
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import parse_thread_id
 from ambient_runner.server.routes.feedback import langfuse_scores, submit_feedback
-from ambient_runner.server.routes.threads import hidden_keys, label_thread, read_messages
+from ambient_runner.server.routes.threads import encode_visible_state, hidden_keys, label_thread, read_messages
 from ambient_runner.server.thread_request import parse_labels, parse_list_request
 from ambient_runner.services.feedback import read_feedback
-from ambient_runner.services.feedback_events import FeedbackEvents, has_feedback_event
+from ambient_runner.services.feedback_events import has_feedback_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +48,6 @@ class CopilotKitThreads:
     def __init__(self, runtime: ServerRuntime) -> None:
         self._runtime = runtime
         self._scores = langfuse_scores(runtime.settings)
-        self._feedback_events = FeedbackEvents()
 
     async def list_threads(self, actor: Actor, query: QueryParams) -> Response:
         """Return a page of the list, newest first. Raises: InvalidInput, InvalidCursor."""
@@ -95,15 +96,17 @@ class CopilotKitThreads:
         """Return the visible state of a thread. Raises: UnknownThread."""
         runner, key = await self._runtime.ensure_runner(), actor.thread_key(thread_id)
         view = await runner.view_thread(key)
-        return JsonResponse({"state": view.state.visible_part(await hidden_keys(runner, key))})
+        line = await encode_visible_state(view.state, await hidden_keys(runner, key))
+        return JsonResponse({"state": msgspec.Raw(line)})
 
     async def inspect_events(self, actor: Actor, thread_id: str) -> Response:
         """Return the newest events of a thread, without the snapshots of its messages. Raises: UnknownThread."""
         runner = await self._runtime.ensure_runner()
-        info = await runner.ledger.get_thread(actor.thread_key(thread_id))
-        if info is None:
-            raise UnknownThread
-        return JsonResponse({"events": [msgspec.Raw(line) for line in await self._read_events(runner, info)]})
+
+        async def read_events() -> list[bytes]:
+            return await self._read_events(runner, await require_thread(runner.ledger, actor.thread_key(thread_id)))
+
+        return JsonResponse({"events": [msgspec.Raw(line) for line in await read_despite_retention(read_events)]})
 
     async def annotate(self, request: Request, actor: Actor, body: bytes) -> Response:
         """Store feedback, once for each id of the client. Raises: InvalidInput, UnknownThread."""
@@ -111,26 +114,25 @@ class CopilotKitThreads:
         feedback = _to_feedback(annotation)
         key = actor.thread_key(parse_thread_id({"threadId": annotation.thread_id}))
         ledger = (await self._runtime.ensure_runner()).ledger
-        async with self._feedback_events.lock_thread(key):
-            is_duplicate = await has_feedback_event(ledger, key, annotation.event_id)
-            if not is_duplicate:
+        is_duplicate = await has_feedback_event(ledger, key, annotation.event_id)
+        if not is_duplicate:
+            try:
                 await submit_feedback(
                     self._runtime, request, actor, key, feedback, self._scores, event_id=annotation.event_id
                 )
+            except IdempotencyConflict:  # Stored since, by another request, maybe in another process.
+                is_duplicate = True
         return JsonResponse({"id": annotation.event_id, "duplicate": is_duplicate})
 
     def _to_list_query(self, query: QueryParams, agent_id: str) -> QueryParams:
         """Return the query of CopilotKit's list as that of `GET /thread/list`."""
         archived = "with" if query.get("includeArchived") == "true" else "without"
-        members = {"agent": self._agent_name(agent_id), "archived": archived}
+        members = {"agent": self._runtime.resolve_agent(agent_id), "archived": archived}
         renamed = {"limit": query.get("limit"), "before": query.get("cursor")}
         return QueryParams({**members, **{name: value for name, value in renamed.items() if value}})
 
-    def _agent_name(self, agent_id: str) -> str:
-        return self._runtime.default_agent if agent_id == "default" else agent_id
-
     def _row(self, info: ThreadInfo, agent_id: str) -> dict[str, Any]:
-        agent = agent_id if self._agent_name(agent_id) == info.agent else info.agent
+        agent = agent_id if self._runtime.resolve_agent(agent_id) == info.agent else info.agent
         return thread_row(info.key.id, info, agent=agent, tenant=info.key.tenant, owner=info.key.owner)
 
     async def _read_events(self, runner: Runner, info: ThreadInfo) -> list[bytes]:
@@ -145,10 +147,10 @@ class CopilotKitThreads:
         after = max(info.first - 1, info.last - _MAX_EVENTS)
         view = await load_view(runner.ledger, info.key, until=after, epoch=info.epoch)
         lines: list[bytes] = []
-        while batches := await runner.ledger.read_batches(info.key, after, until=info.last, epoch=info.epoch):
-            for batch in batches:
+        stored = read_stored_batches(runner.ledger, info.key, after, until=info.last, epoch=info.epoch)
+        async with aclosing(stored) as batches:
+            async for batch in batches:
                 lines += _render_batch(framer, view, batch)
-            after = batches[-1].last
         return lines
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.errors import InvalidInput, Refused, RunGone, StaleCursor, UnknownRun, UnknownThread
+from ambient_runner.errors import EntriesDropped, InvalidInput, Refused, RunGone, StaleCursor, UnknownRun, UnknownThread
 from ambient_runner.projections.frames import Framer
 from ambient_runner.projections.thread_event import ThreadIdentity
-from ambient_runner.projections.thread_status import public_run_status
+from ambient_runner.projections.thread_status import run_members
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.encode import format_cursor, negotiate_format, parse_cursor
 from ambient_runner.protocol.profiles import Profile
 from ambient_runner.runs.reattach import gap_events, reopen_events
 from ambient_runner.runs.run_history import list_retained_runs
-from ambient_runner.runs.view_cache import ThreadEpoch, load_view
+from ambient_runner.runs.view_cache import (
+    ThreadEpoch,
+    load_view,
+    read_despite_retention,
+    require_thread,
+)
 from ambient_runner.server import metrics
 from ambient_runner.server.connect_start import find_connect_start
 from ambient_runner.server.end_conditions import NoEnd, UntilIdle, UntilRunEnds
@@ -24,6 +31,7 @@ from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.request_parsing import client_profile, wants_snapshots
 from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.server.routes.threads import hidden_keys
+from ambient_runner.server.stream_start import FIRST_WINDOW_BYTES, StreamStart
 from ambient_runner.server.thread_request import parse_limit
 
 if TYPE_CHECKING:
@@ -55,19 +63,50 @@ def event_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
 async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
     _check_start(request)
     runner = await runtime.ensure_runner()
-    info = await runner.ledger.get_thread(key)
-    if info is None:
-        raise UnknownThread
+    info = await require_thread(runner.ledger, key)
     run = await _find_run(runner, info, request.query_params.get("run"))
     until = _end_condition(runner, request, key, run)
     cursor = _resume_after(request, info)
     if run is not None and run.last and cursor is not None and cursor >= run.last:
         return Response(status_code=204)  # It has the whole run; on 204 an EventSource does not reconnect.
-    if cursor is None and "from" in request.query_params:
-        after, framer, preface = await _connect(runtime, runner, request, info)
-    else:
-        after, framer, preface = await _resume(runtime, runner, request, info, run, cursor)
-    return EventStream(runtime, runner, ThreadEpoch(key, info.epoch), framer, after=after, preface=preface, until=until)
+    find_start = partial(_find_start, runtime, runner, request, ThreadEpoch(key, info.epoch))
+    start = await find_start(cursor)
+    return EventStream(runtime, runner, ThreadEpoch(key, info.epoch), start, until=until, restart=find_start)
+
+
+async def _find_start(
+    runtime: ServerRuntime, runner: Runner, request: Request, thread: ThreadEpoch, cursor: int | None
+) -> StreamStart:
+    """Return the start that the query asks for, or that follows this entry. Raises: UnknownThread, RunGone, LedgerError."""
+
+    async def find_start() -> StreamStart:
+        info = await require_thread(runner.ledger, thread.key)
+        if info.epoch != thread.epoch:
+            raise UnknownThread
+        if cursor is None and "from" in request.query_params:
+            start = await _connect(runtime, runner, request, info)
+        else:
+            run = await _find_run(runner, info, request.query_params.get("run"))
+            start = await _resume(runtime, runner, request, info, run, cursor)
+        return await _read_following(runner, info, start)
+
+    return await read_despite_retention(find_start)
+
+
+async def _read_following(runner: Runner, info: ThreadInfo, start: StreamStart) -> StreamStart:
+    """Return the start with the batches that follow, and the view that their snapshots need.
+
+    They are read here, because retention may drop them before the stream opens. Raises: EntriesDropped if it already has.
+    """
+    if start.after >= info.last:
+        return start
+    batches = await runner.ledger.read_batches(info.key, start.after, limit=FIRST_WINDOW_BYTES, epoch=info.epoch)
+    if not batches or batches[0].first > start.after + 1:
+        raise EntriesDropped
+    view = start.view
+    if view is None and any(start.framer.view_seqs(batch) for batch in batches):
+        view = await load_view(runner.ledger, info.key, until=start.after, epoch=info.epoch)
+    return replace(start, view=view, batches=batches)
 
 
 def _check_start(request: Request) -> None:
@@ -122,13 +161,12 @@ def _parse_seq(text: str, info: ThreadInfo) -> int:
     return cursor.seq
 
 
-async def _connect(
-    runtime: ServerRuntime, runner: Runner, request: Request, info: ThreadInfo
-) -> tuple[int, Framer, bytes]:
-    """Return the seq that the connect stands for, and its frames."""
+async def _connect(runtime: ServerRuntime, runner: Runner, request: Request, info: ThreadInfo) -> StreamStart:
+    """Return the entry that the connect stands for, and its frames."""
     start = await find_connect_start(runner, info)
     framer = await _create_framer(runtime, runner, request, info, after=start.seq)
-    return start.seq, framer, start.render(framer, await hidden_keys(runner, info.key))
+    preface = start.render(framer, await hidden_keys(runner, info.key))
+    return StreamStart(after=start.seq, framer=framer, preface=preface, view=start.view)
 
 
 async def _resume(
@@ -138,20 +176,23 @@ async def _resume(
     info: ThreadInfo,
     run: RunInfo | None,
     cursor: int | None,
-) -> tuple[int, Framer, bytes]:
-    """Return the seq to start after, and the frames to send before it."""
+) -> StreamStart:
+    """Return the entry to start after, and the frames to send before the next one."""
     begin = run.first - 1 if run else 0
     after = max(cursor or 0, begin)
     framer = await _create_framer(runtime, runner, request, info, after=after)
     if after < info.first - 1:
-        view = await load_view(runner.ledger, info.key, until=info.first - 1)
+        view = await load_view(runner.ledger, info.key, until=info.first - 1, epoch=info.epoch)
         metrics.RESUMES.labels("gap").inc()
         events = gap_events(info, after, view, await hidden_keys(runner, info.key))
-        return info.first - 1, framer, framer.render_without_ids(events, view)
+        return StreamStart(
+            after=info.first - 1, framer=framer, preface=framer.render_without_ids(events, view), view=view
+        )
     if after == begin:
-        return after, framer, b""
+        return StreamStart(after=after, framer=framer, view=None if after else ThreadView())
     metrics.RESUMES.labels("exact").inc()
-    return after, framer, framer.render_without_ids(await reopen_events(runner.ledger, info.key, after))
+    preface = framer.render_without_ids(await reopen_events(runner.ledger, info.key, after))
+    return StreamStart(after=after, framer=framer, preface=preface, is_run_open=bool(preface))
 
 
 async def _create_framer(
@@ -172,31 +213,29 @@ async def _create_framer(
 
 
 async def _list_runs(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
-    runner = await runtime.ensure_runner()
-    info = await runner.ledger.get_thread(key)
-    if info is None:
-        raise UnknownThread
+    ledger = (await runtime.ensure_runner()).ledger
     limit = parse_limit(request.query_params.get("limit"))
     text = request.query_params.get("before")
-    before = None if text is None else _parse_seq(text, info)
-    runs = await list_retained_runs(runner.ledger, info, limit=limit, before=before)
+
+    async def read_runs() -> tuple[ThreadInfo, list[RunDetails]]:
+        info = await require_thread(ledger, key)
+        before = None if text is None else _parse_seq(text, info)
+        return info, await list_retained_runs(ledger, info, limit=limit, before=before)
+
+    info, runs = await read_despite_retention(read_runs)
     next_page = format_cursor(info.epoch, runs[-1].info.first) if len(runs) == limit else None
-    return JsonResponse({"runs": [_run_members(run, info.epoch) for run in runs], "next": next_page})
+    return JsonResponse({"runs": [_listed_run(run, info.epoch) for run in runs], "next": next_page})
 
 
-def _run_members(run: RunDetails, epoch: str) -> dict[str, Any]:
-    optional = {
-        "startedAt": run.started or None,
-        "endedAt": run.ended or None,
-        "usage": msgspec.to_builtins(run.usage) if run.usage else None,
-        "last": format_cursor(epoch, run.info.last) if run.info.last else None,
-    }
-    return {
-        "run": run.info.key,
-        "runId": run.info.run_id,
-        "status": public_run_status(run.status),
-        "traceId": run.trace_id,
-        "events": run.entry_count,
-        "first": format_cursor(epoch, run.info.first),
-        **{name: value for name, value in optional.items() if value is not None},
-    }
+def _listed_run(run: RunDetails, epoch: str) -> dict[str, Any]:
+    members = run_members(
+        key=run.info.key,
+        run_id=run.info.run_id,
+        status=run.status,
+        trace_id=run.trace_id,
+        started=run.started,
+        ended=run.ended,
+        usage=run.usage,
+    )
+    last = {"last": format_cursor(epoch, run.info.last)} if run.info.last else {}
+    return {**members, "events": run.entry_count, "first": format_cursor(epoch, run.info.first), **last}

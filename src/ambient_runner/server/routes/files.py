@@ -16,7 +16,7 @@ from ambient_runner.errors import FileWithheld, InvalidInput, UnsupportedMediaTy
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.runs.client_secrets import report_client_secret
 from ambient_runner.server.error_responses import JsonResponse
-from ambient_runner.server.request_parsing import request_scope
+from ambient_runner.server.request_parsing import read_chunks, request_scope
 from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.services.file_search import MAX_SEARCHED_BYTES, CapturedStream, file_contains_secret
 from ambient_runner.services.platform_facts import file_deleted, file_uploaded
@@ -47,7 +47,7 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
         if not name:
             raise InvalidInput("The file name is missing. Add `?name=…` to the URL.")
         _require_bytes(request)
-        captured = CapturedStream(request.stream())
+        captured = CapturedStream(read_chunks(request))
         async with aclosing(captured.chunks()) as chunks:
             saved = await files.save_upload(scope.thread, name, chunks)
         redactor = Redactor(runtime.platform.secrets.without_patterns())

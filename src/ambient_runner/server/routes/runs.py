@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import re
@@ -39,20 +38,22 @@ from ambient_runner.server.request_parsing import (
     RESPOND_ASYNC,
     client_profile,
     forwarded_headers,
-    parse_fork_point,
+    parse_fork_origin,
     read_body,
     wants_async_response,
     wants_snapshots,
 )
 from ambient_runner.server.routes.base import YieldingRoute
+from ambient_runner.server.stream_start import StreamStart
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from ambient_runner.config import OnPendingInterrupt
+    from ambient_runner.projections.thread_fork import ForkOrigin
     from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.protocol.run_input import ParsedInput
-    from ambient_runner.runs.run import ForkPoint, RunAttribute
+    from ambient_runner.runs.run import RunAttribute
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
@@ -61,7 +62,6 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,256}")
 _MAX_STOP_BODY_BYTES = 4096
 _STOP_BODY_HINT = 'Send {"threadId": "…"}, or an empty body when only one run is active.'
-_LARGE_BODY_BYTES = 1 << 18
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def run_routes(
     @router.post("/agents/{name}/", include_in_schema=False)
     @router.post("/agents/{name}")
     async def run_named(request: Request, name: str) -> Response:
-        agent = runtime.default_agent if name == "default" else name
+        agent = runtime.resolve_agent(name)
         return await _start_run(runtime, request, await guard(request), agent, prepare_run)
 
     async def interrupt_run(request: Request) -> Response:
@@ -108,7 +108,7 @@ async def _start_run(
     snapshots = wants_snapshots(request)
     profile = client_profile(request, run_input.protocol_version, runtime.settings.client_for(agent))
     runner = await runtime.ensure_runner()
-    start = start_request(runtime, request, actor, agent, run_input, body, fork=parse_fork_point(request))
+    start = start_request(runtime, request, actor, agent, run_input, body, fork=parse_fork_origin(request))
     start = await complete_start_request(runtime, request, start, prepare_run)
     may_wait = (start.on_busy or runtime.settings.on_busy) in {"queue", "supersede"}
     with with_skipped_messages(parsed):
@@ -153,7 +153,7 @@ def start_request(
     run_input: RunAgentInput,
     body: bytes,
     *,
-    fork: ForkPoint | None = None,
+    fork: ForkOrigin | None = None,
 ) -> StartRequest:
     """Return the StartRequest for the Runner, from the input and the headers. Raises: InvalidInput, AgentLoop, AudienceNotOpen."""
     runtime.audiences.require(agent, request.headers.get(AUDIENCE_HEADER))
@@ -168,6 +168,7 @@ def start_request(
         caller=_parse_traceparent(request),
         headers=forwarded_headers(request, runtime.settings.pass_headers),
         via=parse_via_header(request.headers.get(VIA)),
+        size=len(body),
     )
 
 
@@ -209,22 +210,22 @@ async def run_stream(
     snapshots: bool = True,
 ) -> EventStream:
     """Return the response to a POST: the run's event stream up to its end. What happened since the run before follows its first event."""
+    framer = Framer(
+        started.epoch,
+        profile,
+        wire_format=negotiate_format(request.headers.get("accept")),
+        event_lines=event_lines,
+        start_events=await facts_before_run(runner.ledger, started),
+        withdrawn=await runner.find_withdrawn_content(started.thread) if started.is_joined else None,
+        exposure=runtime.audiences.exposure_for(agent),
+        thread=ThreadIdentity(id=started.thread.id, agent=agent),
+        snapshots=snapshots,
+    )
     return EventStream(
         runtime,
         runner,
         ThreadEpoch(started.thread, started.epoch),
-        Framer(
-            started.epoch,
-            profile,
-            wire_format=negotiate_format(request.headers.get("accept")),
-            event_lines=event_lines,
-            start_events=await facts_before_run(runner.ledger, started),
-            withdrawn=await runner.find_withdrawn_content(started.thread) if started.is_joined else None,
-            exposure=runtime.audiences.exposure_for(agent),
-            thread=ThreadIdentity(id=started.thread.id, agent=agent),
-            snapshots=snapshots,
-        ),
-        after=started.after,
+        StreamStart(after=started.after, framer=framer),
         until=UntilRunEnds(started.run),
         headers=_run_headers(started),
         on_disconnect=partial(runner.stop_run, started, "disconnected") if on_disconnect == "stop" else None,
@@ -271,13 +272,8 @@ def with_skipped_messages(parsed: ParsedInput) -> Generator[None]:
 
 
 async def parse_run_input(runtime: ServerRuntime, body: bytes) -> ParsedInput:
-    """Return the run input in a body. A large body is parsed in a thread, so that it does not delay other streams."""
-    is_large = len(body) > _LARGE_BODY_BYTES
-    parsed = (
-        await asyncio.get_running_loop().run_in_executor(runtime.body_executor, parse_input, body)
-        if is_large
-        else parse_input(body)
-    )
+    """Return the run input in a body. Raises: InvalidInput, PayloadTooLarge."""
+    parsed = await runtime.parse_body(parse_input, body)
     for warning in parsed.warnings:
         logger.info("The run input for thread %s was corrected: %s", parsed.input.thread_id, warning)
     return parsed
@@ -286,7 +282,7 @@ async def parse_run_input(runtime: ServerRuntime, body: bytes) -> ParsedInput:
 async def _interrupt_run(runtime: ServerRuntime, request: Request, actor: Actor) -> Response:
     runner = await runtime.ensure_runner()
     thread_id = _parse_stop_body(await read_body(request, _MAX_STOP_BODY_BYTES, media_types=("application/json", "")))
-    key = actor.thread_key(thread_id) if thread_id else runner.single_active_thread(actor)
+    key = actor.thread_key(thread_id) if thread_id else await runner.find_active_thread(actor)
     run = await runner.stop(key)
     return JsonResponse({"message": "Interrupt signal sent", "threadId": key.id, "runId": run})
 
@@ -317,7 +313,7 @@ def _header_choice(request: Request, header: str, allowed: tuple[str, ...]) -> s
 
 
 def _idempotency_claim(
-    request: Request, actor: Actor, agent: str, body: bytes, fork: ForkPoint | None
+    request: Request, actor: Actor, agent: str, body: bytes, fork: ForkOrigin | None
 ) -> IdempotencyClaim | None:
     key = request.headers.get("idempotency-key")
     if key is None:
@@ -325,7 +321,7 @@ def _idempotency_claim(
     if not _IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must be 1 to 256 visible ASCII characters.")
     scope = msgspec.json.encode([actor.tenant, actor.owner, agent, key])
-    what = body if fork is None else msgspec.json.encode([fork.thread, fork.before]) + body
+    what = body if fork is None else msgspec.json.encode([fork.thread_id, fork.message_id]) + body
     return IdempotencyClaim(scope=hashlib.sha256(scope).hexdigest(), digest=hashlib.sha256(what).hexdigest())
 
 

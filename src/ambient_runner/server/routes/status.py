@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import DescribesIsolation
-from ambient_runner.errors import UnknownAgent
+from ambient_runner.errors import LedgerError, UnknownAgent
 from ambient_runner.protocol.capabilities import agent_capabilities
 from ambient_runner.runs.metrics import OPERATOR_METRICS
 from ambient_runner.runs.run import Actor
@@ -31,17 +31,19 @@ def status_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     router = APIRouter(route_class=YieldingRoute)
 
     @router.get("/health")
-    async def check_health() -> Response:
+    async def check_health(request: Request) -> Response:
+        guard.check_host(request)
         return JsonResponse({"status": "healthy"})
 
     @router.get("/ready")
-    async def check_ready() -> Response:
+    async def check_ready(request: Request) -> Response:
+        guard.check_host(request)
         await runtime.ensure_runner()
-        return (
-            JsonResponse({"status": "ready"})
-            if runtime.is_ready
-            else JsonResponse({"status": "draining"}, status_code=503)
-        )
+        if not runtime.is_ready:
+            return JsonResponse({"status": "draining"}, status_code=503)
+        if reason := runtime.store_failure:
+            return JsonResponse({"status": LedgerError.code, "reason": reason}, status_code=503)
+        return JsonResponse({"status": "ready"})
 
     @router.get("/capabilities")
     async def get_capabilities(request: Request) -> Response:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.errors import InvalidInput, InvalidPatch, PatchConflict, StaleCursor, UnknownThread
+from ambient_runner.errors import InvalidInput, InvalidPatch, PatchConflict, StaleCursor
 from ambient_runner.ledger.records import Fact
 from ambient_runner.projections.annotations import snapshot_with_feedback
 from ambient_runner.projections.known_calls import find_call_in
@@ -18,7 +18,9 @@ from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.thread_view import LABELLED, PATCHED, STATE_OWNER, THREAD_OWNER
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
+from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.interrupt_answers import check_state_is_free
+from ambient_runner.runs.view_cache import require_thread
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import read_body, read_object
 from ambient_runner.server.routes.base import YieldingRoute
@@ -55,7 +57,7 @@ def thread_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
         key = (await guard(request)).thread_key(id)
         runner = await runtime.ensure_runner()
         view = await runner.view_thread(key)
-        return _state_response(view.state, await hidden_keys(runner, key))
+        return await _state_response(view.state, await hidden_keys(runner, key))
 
     @router.patch("/state/{id:path}")
     async def patch_state(request: Request, id: str) -> Response:  # noqa: A002
@@ -129,16 +131,13 @@ async def label_thread(runner: Runner, key: ThreadKey, labels: ThreadLabels) -> 
     chosen = {"title": labels.title, "archived": labels.archived}
     body = msgspec.json.encode({name: value for name, value in chosen.items() if value is not None})
     await runner.ledger.append_facts(key, [Fact(owner=THREAD_OWNER, kind=LABELLED, body=body)], labels=labels)
-    info = await runner.ledger.get_thread(key)
-    if info is None:
-        raise UnknownThread
-    return info
+    return await require_thread(runner.ledger, key)
 
 
 async def _patch_response(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
     body = await read_patch(request)
     runner = await runtime.ensure_runner()
-    return _state_response(*await patch_state(runner, key, body))
+    return await _state_response(*await patch_state(runner, key, body))
 
 
 async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[SharedState, frozenset[str]]:
@@ -146,17 +145,24 @@ async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Shar
 
     Raises: InvalidPatch, PatchConflict, PendingInterrupts, UnknownThread, ThreadBusy.
     """
-    operations = runner.secrets.redact_client_value(key, parse_patch(body), "state")
-    fact = Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
+    operations, fact = await run_in_thread_if_large(len(body), _prepare_patch, runner, key, body)
     hidden = await hidden_keys(runner, key)
     for _ in range(_MAX_ATTEMPTS):
         view = await runner.view_thread(key)
         check_state_is_free(view)
-        patched = view.state.with_client_patch(operations, hidden)
+        state = view.state.copy()  # For the thread: others may use this view.
+        size = max(len(body), state.measure_size(LARGE_BYTES))
+        patched = await run_in_thread_if_large(size, state.with_client_patch, operations, hidden)
         with suppress(StaleCursor):  # The thread has changed since: apply the patch to the new state.
             await runner.ledger.append_facts(key, [fact], expect=view.seq)
             return SharedState(patched), hidden
     raise PatchConflict
+
+
+def _prepare_patch(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Any, Fact]:
+    """Return the operations of a patch without secrets, and the fact that stores them. Raises: InvalidPatch, PayloadTooLarge."""
+    operations = runner.secrets.redact_client_value(key, parse_patch(body), "state")
+    return operations, Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
 
 
 def parse_patch(body: bytes) -> Any:
@@ -172,8 +178,18 @@ async def read_patch(request: Request) -> bytes:
     return await read_body(request, _MAX_PATCH_BYTES, media_types=_PATCH_TYPES)
 
 
-def _state_response(state: SharedState, hidden: frozenset[str]) -> JsonResponse:
-    return JsonResponse(encode_event(StateSnapshot(snapshot=state.visible_part(hidden))))
+async def _state_response(state: SharedState, hidden: frozenset[str]) -> JsonResponse:
+    line = await encode_visible_state(state, hidden)
+    return JsonResponse(encode_event(StateSnapshot(snapshot=msgspec.Raw(line))))
+
+
+async def encode_visible_state(state: SharedState, hidden: frozenset[str]) -> bytes:
+    """Return what clients see of a state, as JSON. A large one is encoded in a thread."""
+    return await run_in_thread_if_large(state.measure_size(LARGE_BYTES), _encode_visible, state.copy(), hidden)
+
+
+def _encode_visible(state: SharedState, hidden: frozenset[str]) -> bytes:
+    return msgspec.json.encode(state.visible_part(hidden))
 
 
 async def hidden_keys(runner: Runner, key: ThreadKey) -> frozenset[str]:

@@ -43,7 +43,7 @@ def tool_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
 
 async def _list_tools(runtime: ServerRuntime, request: Request, actor: Actor, name: str) -> Response:
     """Return the response. Secrets are redacted from it: a description or a default value may contain one. Raises: UnknownAgent."""
-    agent = runtime.agents.get(runtime.default_agent if name == "default" else name)
+    agent = runtime.agents.get(runtime.resolve_agent(name))
     if not isinstance(agent, AgentHost):
         raise UnknownAgent
     await runtime.ensure_runner()
