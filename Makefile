@@ -20,7 +20,7 @@ MINUTES ?= 10
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help run test test-fast test-all test-versions test-migrate test-agents test-copilotkit record-agents coverage fuzz soak check format shape features bench clean
+.PHONY: help run test test-fast test-all test-versions test-migrate test-agents test-copilotkit record-agents coverage fuzz faults soak reliability check format shape features bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,8 +63,14 @@ coverage: $(STAMP) $(CLIENTS) ## Branch coverage of the in-process tests; fails 
 fuzz: $(STAMP) ## Search at random for MINUTES minutes for examples that fail the property tests
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS)
 
-soak: $(STAMP) ## Random kills and disconnects for MINUTES minutes (200 kills at least)
-	$(BIN)/python -m pytest tests/e2e/test_kills.py --long --soak-minutes $(MINUTES) --timeout 0 -s
+faults: $(STAMP) ## The fault suite in its long form: hundreds of kills, 10,000 idle streams (short form: `make test`)
+	$(BIN)/python -m pytest tests/faults tests/soak -v --long --timeout 3600
+
+soak: $(STAMP) ## Three servers and a random fault every few seconds, for MINUTES minutes (SEED=7 repeats the faults, WRITE=1 writes docs/reliability.md)
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(WRITE),--write)
+
+reliability: $(STAMP) ## Joins and a kill beside the peers (PEER_PYTHON=python3.12 for a Python they need); writes docs/reliability.md
+	$(BIN)/python -m tests.reliability $(if $(PEER_PYTHON),--python $(PEER_PYTHON))
 
 check: $(STAMP) ## Lint, formatting and types only
 	$(BIN)/ruff check .

@@ -28,9 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fast", action="store_true", help="leave out tests that start processes (`make test-fast`)")
     group.addoption("--write-features", action="store_true", help="write docs/agents/features.md (`make features`)")
     group.addoption(
-        "--soak-minutes", type=float, default=0.0, metavar="N", help="keep killing servers for N minutes (`make soak`)"
-    )
-    group.addoption(
         "--fuzz-until",
         type=float,
         default=0.0,
@@ -90,13 +87,6 @@ def anyio_backend() -> str:
 def long(request: pytest.FixtureRequest) -> bool:
     """Whether the long form was asked for."""
     return bool(request.config.getoption("--long"))
-
-
-@pytest.fixture(scope="session")
-def soak_minutes(request: pytest.FixtureRequest) -> float:
-    minutes = request.config.getoption("--soak-minutes")
-    assert isinstance(minutes, float)
-    return minutes
 
 
 @pytest.fixture

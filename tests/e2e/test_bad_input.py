@@ -16,7 +16,7 @@ from tests.machine_speed import HANG_SECONDS, unless_hung
 
 from .server import serving
 from .sse import Stream, connect, open_stream, request_head
-from .talk import ending, events_of, history, new_id, numbers, one_run, run, run_input, text_of
+from .talk import ending, events_of, new_id, numbers, one_run, run, run_input, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -72,9 +72,16 @@ BAD_JSON: dict[str, bytes] = {
     "depth bomb never closed": b'{"threadId":' + b"[" * 1_000_000,
     "depth in the content": with_text("[" * 500 + "]" * 500),
     "no fields": b"{}",
+    "20,000 tools": encoded(tools=[{"name": "t", "description": ""}] * 20_000),
+    "20,000 context entries": encoded(context=[{"description": "", "value": ""}] * 20_000),
+    "20,000 messages": encoded(messages=[user(id=str(number)) for number in range(20_000)]),
+}
+
+TOO_MANY_VALUES = {
     "100,000 tools": encoded(tools=[{"name": "t", "description": ""}] * 100_000),
     "100,000 context entries": encoded(context=[{"description": "", "value": ""}] * 100_000),
     "100,000 messages": encoded(messages=[user(id=str(number)) for number in range(100_000)]),
+    "100,000 keys of the state": encoded(state={f"k{number}": 1 for number in range(100_000)}),
 }
 
 _WRONG: dict[str, list[Any]] = {
@@ -139,6 +146,13 @@ async def test_a_body_that_is_not_a_run_is_refused(http: httpx.AsyncClient, name
     with unless_hung():
         answer = await http.post("/", content=BAD_JSON[name], headers=JSON)
     assert refusal(answer) == (422, "invalid_input")
+
+
+@pytest.mark.parametrize("name", TOO_MANY_VALUES)
+async def test_a_body_of_too_many_values_is_refused(http: httpx.AsyncClient, name: str) -> None:
+    with unless_hung():
+        answer = await http.post("/", content=TOO_MANY_VALUES[name], headers=JSON)
+    assert refusal(answer) == (413, "too_large")
 
 
 @pytest.mark.parametrize("name", WRONG_FIELDS)
@@ -342,87 +356,6 @@ async def test_a_prototype_path_is_an_ordinary_key(http: httpx.AsyncClient) -> N
         answer = await http.patch(f"/state/{thread}", json=[{"op": "add", "path": "/__proto__", "value": 1}])
         assert answer.status_code == 200 or refusal(answer)[0] in {400, 409}
         assert (await http.get("/health")).json() == {"status": "healthy"}
-
-
-@pytest.fixture(scope="module")
-async def told(server: Child) -> tuple[str, list[Frame]]:
-    """A finished thread and its frames."""
-    thread = new_id("thread")
-    return thread, await run(server.url, run_input(thread, "count 5"))
-
-
-GARBAGE = (
-    "x",
-    "-1",
-    "0",
-    "1",
-    "12.5.7",
-    "..",
-    ".",
-    "%00",
-    "null",
-    "undefined",
-    "NaN",
-    "x" * 10_000,
-    "épöch.1",
-    "٣.٣",
-    "a.-1",
-    "a.+1",
-    "a.1e3",
-    "a.0x1",
-    "a. 1",
-    "'; drop table entries; --",
-)
-
-
-@pytest.mark.parametrize("cursor", GARBAGE, ids=lambda cursor: cursor[:12])
-async def test_a_cursor_that_is_not_one_of_ours_is_refused(
-    http: httpx.AsyncClient, told: tuple[str, list[Frame]], cursor: str
-) -> None:
-    thread, _ = told
-    path = f"/threads/{thread}/events?until=idle"
-    with unless_hung():
-        asked = await http.get(path, params={"after": cursor, "until": "idle"})
-        headed = await http.get(path, headers={b"Last-Event-ID": cursor.encode()})
-    assert [refusal(asked), refusal(headed)] == [(400, "invalid_cursor")] * 2
-
-
-async def test_a_cursor_of_another_place_is_stale(
-    server: Child, http: httpx.AsyncClient, told: tuple[str, list[Frame]]
-) -> None:
-    thread, frames = told
-    with unless_hung():
-        other = await run(server.url, run_input(new_id("thread"), "count 5"))
-        epoch, _, last = frames[-1].id.rpartition(".")
-        stale = {
-            "ahead by one": f"{epoch}.{int(last) + 1}",
-            "far ahead": f"{epoch}.{10**9}",
-            "beyond any integer": f"{epoch}.{10**30}",
-            "of another thread": other[-1].id,
-        }
-        found = {
-            name: refusal(await http.get(f"/threads/{thread}/events", params={"after": cursor, "until": "idle"}))
-            for name, cursor in stale.items()
-        }
-    found_beyond = found.pop("beyond any integer")
-    assert found == dict.fromkeys(found, (409, "stale_cursor"))
-    assert found_beyond in {(409, "stale_cursor"), (400, "invalid_cursor")}
-
-
-async def test_a_negative_place_is_refused(http: httpx.AsyncClient, told: tuple[str, list[Frame]]) -> None:
-    thread, frames = told
-    epoch = frames[-1].id.rpartition(".")[0]
-    with unless_hung():
-        answer = await http.get(f"/threads/{thread}/events", params={"after": f"{epoch}.-3", "until": "idle"})
-    assert refusal(answer) == (400, "invalid_cursor")
-
-
-async def test_the_newest_cursor_is_silence_and_not_everything_again(
-    server: Child, told: tuple[str, list[Frame]]
-) -> None:
-    thread, frames = told
-    with unless_hung():
-        assert await history(server.url, thread, after=frames[-1].id) == []
 
 
 @pytest.mark.parametrize(

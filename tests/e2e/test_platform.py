@@ -149,7 +149,7 @@ async def test_a_server_killed_in_the_middle_of_a_clone_leaves_nothing_and_can_b
     assert (begun.status_code, listed) == (202, {"repos": []})
     assert said(events)["cwd"].endswith("/artifacts")
     assert (added.status_code, added.json()["newly_cloned"]) == (200, True)
-    (scratch,) = (tmp_path / "workspaces").rglob(".ambient/tmp")
+    (scratch,) = (tmp_path / "workspaces").rglob(".records/*/*/*/tmp")
     assert list(scratch.iterdir()) == []
 
 

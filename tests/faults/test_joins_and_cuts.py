@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from tests.e2e.sse import Frame, open_stream
+from tests.e2e.talk import ending, events_of, history, new_id, numbers, one_run, run_input, text_of
 from tests.machine_speed import unless_hung
 
-from .sse import Frame, open_stream
-from .talk import ending, events_of, history, new_id, numbers, one_run, run_input, text_of
-
 if TYPE_CHECKING:
-    from .server import Child
+    from tests.e2e.server import Child
 
 READERS = 200
 COUNT = 400
@@ -23,7 +22,7 @@ COUNT = 400
 
 @dataclass
 class Progress:
-    """How many frames the poster has read, so that others can join at a chosen moment."""
+    """The number of frames that the poster has read, so that others can join at a chosen moment."""
 
     seen: int = 0
     ended: bool = False
@@ -43,7 +42,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one reader does: when it joins, after how many frames each connection breaks, and whether inside a frame."""
+    """The plan of one reader: the frame at which it joins, and the frames after or within which its connections break."""
 
     join: int
     cuts: tuple[int, ...]
@@ -89,7 +88,7 @@ async def post(url: str, thread: str, command: str, progress: Progress) -> list[
 
 
 @pytest.mark.parametrize("command", [f"count {COUNT}", f"count {COUNT} every 1ms", f"count {COUNT} every 10ms"])
-async def test_readers_cut_and_resumed_at_random_get_every_event_once(server: Child, command: str) -> None:
+async def test_f03_f04_readers_cut_and_resumed_at_random_get_every_event_once(server: Child, command: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     thread, progress = new_id("thread"), Progress()
@@ -124,7 +123,7 @@ def lost_and_twice(got: list[Frame], reference: list[Frame]) -> tuple[list[str],
     return [frame.id for frame in reference if frame.id not in ids], [one for one in ids if ids.count(one) > 1]
 
 
-async def test_ids_are_one_sequence_without_holes(server: Child) -> None:
+async def test_f03_ids_are_one_sequence_without_holes(server: Child) -> None:
     thread = new_id("thread")
     with unless_hung():
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "count 50")) as stream:
@@ -134,7 +133,7 @@ async def test_ids_are_one_sequence_without_holes(server: Child) -> None:
     assert sorted({int(number) for number in numbers_}) == [int(number) for number in numbers_]
 
 
-async def test_live_late_and_replayed_readers_get_the_same_bytes(server: Child) -> None:
+async def test_f03_live_late_and_replayed_readers_get_the_same_bytes(server: Child) -> None:
     """One watcher from before the run, one that joins in the middle, one after the end, and the poster."""
     thread, progress = new_id("thread"), Progress()
     found: dict[str, list[bytes]] = {}
@@ -162,7 +161,7 @@ async def test_live_late_and_replayed_readers_get_the_same_bytes(server: Child) 
     assert {name: frames == found["posted"] for name, frames in found.items()} == dict.fromkeys(found, True)
 
 
-async def test_a_cut_inside_a_message_reopens_it_without_an_id(server: Child) -> None:
+async def test_f04_a_cut_inside_a_message_reopens_it_without_an_id(server: Child) -> None:
     """Frames made for one reader have no id, so they never count; the rest follows as if nothing had happened."""
     thread = new_id("thread")
     with unless_hung():

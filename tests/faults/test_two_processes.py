@@ -1,4 +1,4 @@
-"""Two servers on one SQLite file: one run per thread whoever is asked, a woken zombie cannot write, and either door does everything."""
+"""Two servers on one SQLite file: one run per thread at either, a writer that lost its lease cannot append, and both serve all requests."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import anyio
 import httpx
 import pytest
 
+from tests.e2e.server import LEASE, start
+from tests.e2e.sse import open_stream
+from tests.e2e.talk import ending, events_of, history, new_id, numbers, run, run_input, split_runs, text_of
 from tests.machine_speed import HANG_SECONDS, promised_within, scaled, unless_hung
-
-from .server import LEASE, start
-from .sse import open_stream
-from .talk import ending, events_of, history, new_id, numbers, run, run_input, split_runs, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from .server import Child
-    from .sse import Event, Frame
+    from tests.e2e.server import Child
+    from tests.e2e.sse import Event, Frame
 
 Pair = tuple["Child", "Child"]
 Answer = tuple[int, bytes, list["Frame"]]
@@ -71,7 +70,7 @@ async def stop(server: Child, thread: str) -> httpx.Response:
         return await client.post("/interrupt", json={"threadId": thread})
 
 
-async def test_reject_accepts_one_of_many_requests(pair: Pair) -> None:
+async def test_f20_reject_accepts_one_of_many_requests(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(10)]
@@ -84,7 +83,7 @@ async def test_reject_accepts_one_of_many_requests(pair: Pair) -> None:
     ]
 
 
-async def test_queue_runs_them_one_after_another(pair: Pair) -> None:
+async def test_f20_queue_runs_them_one_after_another(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, f"count {number} every 5ms") for number in range(11, 19)]
@@ -99,7 +98,7 @@ async def test_queue_runs_them_one_after_another(pair: Pair) -> None:
         assert events in runs
 
 
-async def test_queue_is_bounded(pair: Pair) -> None:
+async def test_f20_queue_is_bounded(pair: Pair) -> None:
     """One runs, eight wait in whichever process, and the rest is refused at once."""
     thread, full = new_id("thread"), anyio.Event()
     answers: list[Answer] = []
@@ -123,7 +122,7 @@ async def test_queue_is_bounded(pair: Pair) -> None:
     assert [ending(events) for events in runs] == ["cancelled", *["success"] * 8]
 
 
-async def test_supersede_ends_each_run_before_the_next_begins(pair: Pair) -> None:
+async def test_f20_supersede_ends_each_run_before_the_next_begins(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 60 every 10ms") for _ in range(6)]
@@ -134,7 +133,7 @@ async def test_supersede_ends_each_run_before_the_next_begins(pair: Pair) -> Non
     assert endings == ["cancelled"] * 5 + ["success"]
 
 
-async def test_join_returns_the_same_run_to_everyone(pair: Pair) -> None:
+async def test_f20_join_returns_the_same_run_to_everyone(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(8)]
@@ -145,7 +144,7 @@ async def test_join_returns_the_same_run_to_everyone(pair: Pair) -> None:
     assert [(status, [frame.raw for frame in got] == expected) for status, _, got in answers] == [(200, True)] * 8
 
 
-async def test_the_same_message_sent_to_both_is_one_run(pair: Pair) -> None:
+async def test_f19_the_same_message_sent_to_both_is_one_run(pair: Pair) -> None:
     """A client that retries at another process joins its own run, whatever the policy."""
     thread = new_id("thread")
     body = run_input(thread, "count 100 every 10ms")
@@ -158,7 +157,7 @@ async def test_the_same_message_sent_to_both_is_one_run(pair: Pair) -> None:
     assert len(split_runs(events_of(await history(pair[0].url, thread)))) == 1
 
 
-async def test_a_run_here_is_watched_live_and_resumed_there(pair: Pair) -> None:
+async def test_f03_a_run_here_is_watched_live_and_resumed_there(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         async with open_stream(f"{pair[0].url}/", "POST", body=run_input(thread, "count 200 every 5ms")) as posted:
@@ -174,7 +173,7 @@ async def test_a_run_here_is_watched_live_and_resumed_there(pair: Pair) -> None:
     assert text_of(events_of(frames)) == numbers(200)
 
 
-async def test_a_run_here_is_stopped_there(pair: Pair) -> None:
+async def test_f21_a_run_here_is_stopped_there(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         async with open_stream(f"{pair[0].url}/", "POST", body=run_input(thread, "hang")) as stream:
@@ -189,7 +188,7 @@ async def test_a_run_here_is_stopped_there(pair: Pair) -> None:
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_thread")
 
 
-async def test_an_interrupt_of_one_process_is_answered_once_by_another(pair: Pair) -> None:
+async def test_f02_an_interrupt_of_one_process_is_answered_once_by_another(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         asked = events_of(await run(pair[0].url, run_input(thread, "approve the deploy")))
@@ -201,7 +200,7 @@ async def test_an_interrupt_of_one_process_is_answered_once_by_another(pair: Pai
     assert [ending(events) for events in runs] == ["interrupt", "success"]
 
 
-async def test_one_key_at_both_is_one_run(pair: Pair) -> None:
+async def test_f19_one_key_at_both_is_one_run(pair: Pair) -> None:
     thread, key = new_id("thread"), new_id("key")
     body = run_input(thread, "count 50 every 5ms")
     other = {**body, "messages": [{"id": new_id("user"), "role": "user", "content": "hello"}]}
@@ -217,7 +216,7 @@ async def test_one_key_at_both_is_one_run(pair: Pair) -> None:
     assert [(status, b'"key_reused"' in text) for status, text, _ in refused] == [(409, True)] * 2
 
 
-async def test_a_run_read_here_is_not_superseded_there(pair: Pair) -> None:
+async def test_f20_a_run_read_here_is_not_superseded_there(pair: Pair) -> None:
     """A newer message supersedes a run that no one reads; a reader in another process is a reader."""
     thread = new_id("thread")
     with unless_hung():
@@ -231,7 +230,7 @@ async def test_a_run_read_here_is_not_superseded_there(pair: Pair) -> None:
     assert (ending(events), text_of(events)) == ("success", numbers(60))
 
 
-async def test_a_thread_is_not_idle_before_its_dead_run_is_closed(tmp_path: Path) -> None:
+async def test_f01_a_thread_is_not_idle_before_its_dead_run_is_closed(tmp_path: Path) -> None:
     """A dies; whoever reads `until=idle` at B, at once, waits for the terminal event and gets it within twice the lease."""
     thread, store = new_id("thread"), tmp_path / "ambient.db"
     with unless_hung(), start(store) as a, start(store) as b:
@@ -258,12 +257,12 @@ async def put_to_sleep(pair: Pair, thread: str, dice: random.Random) -> bool:
         return not patience.cancelled_caught
 
 
-async def a_zombie_wakes_up(pair: Pair, dice: random.Random) -> bool:
-    """One try; False when A fell asleep inside a commit, which blocks the file and proves nothing."""
+async def continue_after_takeover(pair: Pair, dice: random.Random) -> bool:
+    """Stop A past its lease and continue it. Return False when A fell asleep inside a commit, which blocks the file and proves nothing."""
     a, b = pair
     thread, taken, closed = new_id("thread"), list["Frame"](), False
-    async with open_stream(f"{a.url}/", "POST", body=run_input(thread, COUNTING)) as zombie:
-        begun = await zombie.until("TEXT_MESSAGE_CONTENT")
+    async with open_stream(f"{a.url}/", "POST", body=run_input(thread, COUNTING)) as stopped:
+        begun = await stopped.until("TEXT_MESSAGE_CONTENT")
         try:
             if closed := await put_to_sleep(pair, thread, dice):
                 taken = await run(b.url, run_input(thread, "count 50"))
@@ -272,7 +271,7 @@ async def a_zombie_wakes_up(pair: Pair, dice: random.Random) -> bool:
         if not closed:
             await stop(a, thread)
             return False
-        seen = begun + await zombie.rest()
+        seen = begun + await stopped.rest()
     last = await run(a.url, run_input(thread, "say awake again"))
     frames = await both_histories(pair, thread)
     assert frames == seen + taken + last
@@ -284,12 +283,12 @@ async def a_zombie_wakes_up(pair: Pair, dice: random.Random) -> bool:
     return True
 
 
-async def test_a_writer_woken_after_its_lease_cannot_append(pair: Pair) -> None:
-    """SIGSTOP past the lease; the other process closes the run and starts one; SIGCONT: the zombie's events appear nowhere."""
+async def test_f17_a_writer_woken_after_its_lease_cannot_append(pair: Pair) -> None:
+    """SIGSTOP past the lease; the other process closes the run and starts one; SIGCONT: the events of the old owner appear nowhere."""
     dice, proved = random.Random(), 0
     for _ in range(TRIES):
         with unless_hung():
-            proved += await a_zombie_wakes_up(pair, dice)
+            proved += await continue_after_takeover(pair, dice)
         if proved == 2:
             break
     assert proved, f"A fell asleep inside a commit {TRIES} times"

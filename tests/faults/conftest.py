@@ -1,0 +1,30 @@
+"""A server for the tests that only talk to it. Tests that harm a server start their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.e2e.server import serving
+from tests.machine_speed import HANG_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.e2e.server import Child
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """A demo server on a SQLite file, shared by the tests of a module: use thread ids of your own."""
+    with serving(tmp_path_factory.mktemp("shared") / "ambient.db") as child:
+        yield child
+
+
+@pytest.fixture
+async def http(server: Child) -> AsyncIterator[httpx.AsyncClient]:
+    """A plain HTTP client of the shared server."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
+        yield client

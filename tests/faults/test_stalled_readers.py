@@ -1,0 +1,149 @@
+"""F11: clients that do not read. Each costs the server little memory, is cut after `slow_reader`, and slows nobody down."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import httpx
+
+from tests.e2e.server import start
+from tests.e2e.talk import new_id, run_input
+from tests.faults.slow_clients import open_stalled_socket
+from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractAsyncContextManager
+
+    from tests.e2e.server import Child
+
+READERS = 100
+EVENTS = 100_000
+"""Events of a thread of 14 MB: more than all buffers between the server and a client hold."""
+MIB = 1 << 20
+SLOW_READER = 2.0  # seconds
+HEARTBEAT = 600.0  # seconds
+POLL_INTERVAL = 0.05
+
+
+def memory_of(server: Child) -> int:
+    """Return the resident memory of the server in bytes."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def cpu_of(server: Child) -> int:
+    """Return the processor time that the server has used, in clock ticks."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def sockets_of(server: Child) -> int:
+    links = Path(f"/proc/{server.pid}/fd").iterdir()
+    return sum(link.is_symlink() and str(link.readlink()).startswith("socket:") for link in links)
+
+
+async def metric(server: Child, name: str) -> float:
+    async with httpx.AsyncClient(timeout=HANG_SECONDS) as client:
+        text = (await client.get(f"{server.url}/metrics")).text
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+async def wait_until_stable(read: Callable[[], int]) -> int:
+    """Return the value once it has not changed for twenty polls."""
+    seen = [read()]
+    while len(seen) < 20 or len(set(seen[-20:])) > 1:
+        await anyio.sleep(POLL_INTERVAL)
+        seen.append(read())
+    return seen[-1]
+
+
+@contextmanager
+def stalled_readers(server: Child, thread: str, count: int) -> Generator[None]:
+    with ExitStack() as sockets:
+        for _ in range(count):
+            sockets.enter_context(open_stalled_socket(server.url, f"/threads/{thread}/events"))
+        yield
+
+
+async def read_quickly(response: AbstractAsyncContextManager[httpx.Response]) -> None:
+    """Read a stream as fast as it comes, and check that it has the whole run."""
+    body = bytearray()
+    async with response as stream:
+        async for piece in stream.aiter_raw():
+            body += piece
+    assert body.count(b'"TEXT_MESSAGE_CONTENT"') == EVENTS
+    assert body.count(b'"RUN_FINISHED"') == 1
+
+
+async def count_up(server: Child, thread: str) -> None:
+    async with httpx.AsyncClient(timeout=HANG_SECONDS) as client:
+        body = run_input(thread, f"count {EVENTS}")
+        await read_quickly(client.stream("POST", server.url, json=body))
+
+
+async def replay(server: Child, thread: str) -> None:
+    async with httpx.AsyncClient(timeout=HANG_SECONDS) as client:
+        await read_quickly(client.stream("GET", f"{server.url}/threads/{thread}/events?until=idle"))
+
+
+async def cpu_of_a_run(server: Child) -> int:
+    """Return the least processor time that the server has used for a run, of three."""
+    used: list[int] = []
+    for _ in range(3):
+        before = cpu_of(server)
+        await count_up(server, new_id("thread"))
+        used.append(cpu_of(server) - before)
+    return min(used)
+
+
+async def test_f11_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_slower(tmp_path: Path) -> None:
+    thread = new_id("thread")
+    with unless_hung(), start(tmp_path / "ambient.db") as server:
+        await count_up(server, thread)
+        alone = await cpu_of_a_run(server)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):  # What reading the store takes for a moment is no cost of a reader that stalls.
+                tasks.start_soon(replay, server, thread)
+        before = await wait_until_stable(lambda: memory_of(server))
+        with stalled_readers(server, thread, READERS):
+            while await metric(server, "ambient_streams_open") < READERS:
+                await anyio.sleep(POLL_INTERVAL)
+            # All are stalled when the server has nothing to do: no reader gets anything more.
+            await wait_until_stable(lambda: cpu_of(server))
+            assert (memory_of(server) - before) / READERS <= MIB
+            beside = await cpu_of_a_run(server)
+            assert await metric(server, "ambient_streams_open") == READERS
+    # A tenth is what we promise; a busy machine measures no better than this.
+    assert beside <= alone * 1.3 + 3
+
+
+async def test_f11_a_reader_that_stalls_is_cut_after_slow_reader_although_the_heartbeat_is_longer(
+    tmp_path: Path,
+) -> None:
+    thread = new_id("thread")
+    limits = {"AMBIENT_SLOW_READER": str(SLOW_READER), "AMBIENT_HEARTBEAT": str(HEARTBEAT)}
+    with unless_hung(), start(tmp_path / "ambient.db", env=limits) as server:
+        await count_up(server, thread)
+        before = sockets_of(server)
+        with stalled_readers(server, thread, 10):
+            while await metric(server, "ambient_streams_open") < 10:
+                await anyio.sleep(POLL_INTERVAL)
+            assert sockets_of(server) >= before + 10
+            with promised_within(2 * SLOW_READER + 1):
+                while await metric(server, "ambient_streams_open"):
+                    await anyio.sleep(POLL_INTERVAL)
+            assert await metric(server, "ambient_stream_slow_clients_closed_total") == 10
+            # The connections are closed, although their clients still have not read.
+            while sockets_of(server) > before:
+                await anyio.sleep(POLL_INTERVAL)
+        assert "ASGI" not in server.output
+        await replay(server, thread)

@@ -1,0 +1,73 @@
+"""Connections of the soak's clients: at any server, with a limit of silence, so that a server that is stopped does not hold them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tests.e2e.sse import Stream, open_stream, request_head
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+
+    from tests.e2e.sse import Event, Frame
+
+__all__ = ["SILENCE", "frames_of", "open_stalled", "opened", "request"]
+
+SILENCE = 4.0  # seconds without a ping after which a client tries another server
+_SMALL_BUFFER = 4096  # bytes
+
+
+@asynccontextmanager
+async def opened(
+    url: str, method: str = "GET", *, headers: Mapping[str, str] | None = None, body: Event | None = None
+) -> AsyncGenerator[Stream]:
+    """Open a stream. Raises: OSError, EOFError; TimeoutError, which is an OSError, if the head does not come."""
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(2 * SILENCE):
+            stream = await stack.enter_async_context(open_stream(url, method, headers=headers, body=body))
+        yield stream
+
+
+async def frames_of(stream: Stream) -> AsyncIterator[Frame]:
+    """Yield the frames up to the end of the stream. Raises: OSError, EOFError; TimeoutError after a silence."""
+    while True:
+        async with asyncio.timeout(SILENCE):
+            frame = await stream.frame()
+        if frame is None:
+            return
+        yield frame
+
+
+async def request(url: str, method: str, body: Event | None = None) -> int:
+    """Return the status of a request. Raises: OSError, EOFError."""
+    async with opened(url, method, body=body) as stream, asyncio.timeout(SILENCE):
+        await stream.body()
+        return stream.status
+
+
+@asynccontextmanager
+async def open_stalled(url: str) -> AsyncGenerator[Stream]:
+    """Open a stream whose buffers are small: if it is not read, the server soon cannot write."""
+    address = urlsplit(url)
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
+    raw.setblocking(False)
+    async with asyncio.timeout(SILENCE):
+        await asyncio.get_running_loop().sock_connect(raw, (address.hostname, address.port))
+        reader, writer = await asyncio.open_connection(sock=raw, limit=_SMALL_BUFFER)
+        try:
+            fields = {"Host": address.netloc, "Accept": "text/event-stream"}
+            writer.write(request_head("GET", address.path, fields))
+            stream = Stream(reader, writer)
+            await stream.read_head()
+        except BaseException:
+            writer.transport.abort()
+            raise
+    try:
+        yield stream
+    finally:
+        writer.transport.abort()
