@@ -1,4 +1,4 @@
-"""What aimock cannot say: Codex' calls of MCP tools, whose names have a namespace. Pure."""
+"""What aimock cannot say to Codex: calls of MCP tools, which have a namespace, and the JavaScript of its own models. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from itertools import count
 from typing import Any
 
-from tests.agents.script import PICK_NUMBER
+from tests.agents.script import CREATE_HELLO, HELLO_PATCH, PICK_NUMBER
 
 _NUMBERS = count(1)
 _USAGE = {
@@ -16,35 +16,52 @@ _USAGE = {
     "output_tokens_details": {"reasoning_tokens": 2},
     "total_tokens": 16,
 }
+_JAVASCRIPT_TOOL = "exec"
+"""The tool that Codex gives to its own models: they call all others in its JavaScript."""
 
 
-def namespaced_call(body: dict[str, Any]) -> bytes | None:
-    """Return the stream of a response that calls the client's tool, if the newest user message asks for it and there is no result yet."""
+def scripted_call(body: dict[str, Any]) -> bytes | None:
+    """Return the stream of a response that calls a tool, if the newest user message asks for it and there is no result yet."""
     items: list[Any] = body["input"] if isinstance(body.get("input"), list) else []
     asked = max((index for index, item in enumerate(items) if item.get("role") == "user"), default=-1)
-    if asked < 0 or "otter picks" not in json.dumps(items[asked]):
+    if asked < 0 or any(str(item.get("type", "")).endswith("_output") for item in items[asked + 1 :]):
         return None
-    if any(str(item.get("type", "")).endswith("_output") for item in items[asked + 1 :]):
+    words = json.dumps(items[asked])
+    if "otter picks" in words:
+        call = _namespaced_call(body.get("tools", []))
+    elif CREATE_HELLO in words:
+        call = _javascript_call(items)
+    else:
         return None
-    namespace = next((tool["name"] for tool in body.get("tools", []) if _offers_the_tool(tool)), None)
-    return None if namespace is None else _stream(str(body.get("model")), namespace)
+    return None if call is None else _stream(str(body.get("model")), call)
 
 
-def _offers_the_tool(tool: dict[str, Any]) -> bool:
-    return tool.get("type") == "namespace" and any(inner.get("name") == PICK_NUMBER for inner in tool.get("tools", []))
+def _namespaced_call(tools: list[Any]) -> dict[str, Any] | None:
+    """Return the call of the client's tool, in the namespace that offers it."""
+    namespace = next((tool["name"] for tool in tools if _offers_tool(tool, PICK_NUMBER)), None)
+    if namespace is None:
+        return None
+    arguments = json.dumps({"max": 10})
+    return {"type": "function_call", "namespace": namespace, "name": PICK_NUMBER, "arguments": arguments}
 
 
-def _stream(model: str, namespace: str) -> bytes:
+def _javascript_call(items: list[Any]) -> dict[str, Any] | None:
+    """Return the call of the tool that runs JavaScript, if Codex has sent it: as an item of the input, not as one of its `tools`."""
+    tools = [tool for item in items if item.get("type") == "additional_tools" for tool in item["tools"]]
+    namespace = next((tool["name"] for tool in tools if _offers_tool(tool, _JAVASCRIPT_TOOL)), None)
+    if namespace is None:
+        return None
+    code = f"text(await tools.apply_patch({json.dumps(HELLO_PATCH)}));"
+    return {"type": "custom_tool_call", "namespace": namespace, "name": _JAVASCRIPT_TOOL, "input": code}
+
+
+def _offers_tool(tool: dict[str, Any], name: str) -> bool:
+    return tool.get("type") == "namespace" and any(inner.get("name") == name for inner in tool.get("tools", []))
+
+
+def _stream(model: str, call: dict[str, Any]) -> bytes:
     number = next(_NUMBERS)
-    item = {
-        "type": "function_call",
-        "id": f"fc_{number}",
-        "call_id": f"call_page_{number}",
-        "namespace": namespace,
-        "name": PICK_NUMBER,
-        "arguments": json.dumps({"max": 10}),
-        "status": "completed",
-    }
+    item = {**call, "id": f"fc_{number}", "call_id": f"call_page_{number}", "status": "completed"}
     response = {"id": f"resp_{number}", "object": "response", "created_at": 1, "model": model}
     events = [
         ("response.created", {"response": {**response, "status": "in_progress", "output": []}}),

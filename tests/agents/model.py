@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.agents.codex_front import namespaced_call
+from tests.agents.codex_front import scripted_call
 from tests.scripted_api import AIMOCK, Fixture
 
 KEY = "sk-scripted-model-4711-0815"
@@ -115,7 +115,7 @@ def _handler(upstream: str, keep: Callable[[ModelRequest], None]) -> type[BaseHT
             data = self.rfile.read(int(self.headers.get("content-length", "0")))
             body = _decode(data)
             keep(ModelRequest(self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            said = namespaced_call(body) if urlsplit(self.path).path.endswith("/responses") else None
+            said = scripted_call(body) if urlsplit(self.path).path.endswith("/responses") else None
             if said is None:
                 self._forward(data)
             else:

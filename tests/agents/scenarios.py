@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import signal
+import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
@@ -23,6 +29,9 @@ from tests.e2e.server import Child
 from tests.e2e.sse import Event
 from tests.e2e.talk import ending, events_of, one_run
 
+README = Path(__file__).parents[2] / "README.md"
+_README_COMMAND = re.compile(r"^ambient run codex .*$", re.MULTILINE)
+BIN = str(Path(sys.executable).parent)
 PAGE_TOOL = {
     "name": PICK_NUMBER,
     "description": "Ask the page for a number.",
@@ -165,6 +174,19 @@ async def go_on_after_the_server_was_killed(this: Try) -> None:
     assert this.remembers("otter greets"), "the agent does not know the conversation"
 
 
+async def run_the_readmes_command(this: Try) -> None:
+    """In a folder without settings, with the agent's own model, and a yes in the terminal."""
+    with tempfile.TemporaryDirectory(dir=this.world.directory) as project, tempfile.TemporaryDirectory() as here:
+        words = shlex.split(_README_COMMAND.search(README.read_text())[0])  # pyright: ignore[reportOptionalSubscript]
+        command = [{"codex": this.world.agent, "/path/to/project": project}.get(word, word) for word in words]
+        environment = {**this.world.variables(), "PATH": os.pathsep.join([BIN, this.world.variables()["PATH"]])}
+        with anyio.fail_after(PATIENCE):
+            ended = await anyio.run_process(command, input=b"y\n", check=False, cwd=here, env=environment)
+        said = f"{ended.stdout.decode()}\n{ended.stderr.decode()}"
+        assert ended.returncode == 0, said
+        assert (Path(project) / "hello.txt").read_text() == "Hello.\n", said
+
+
 async def _ask_to_touch(this: Try) -> list[Event]:
     """Have the agent ask for a command."""
     events = await this.conversation.run("otter touches")
@@ -193,6 +215,7 @@ SCENARIOS: dict[str, Scenario] = {
     "stop in the text": stop_in_the_text,
     "stop in a tool": stop_in_a_tool,
     "stop in a question": stop_in_a_question,
+    "the README's command": run_the_readmes_command,
     "kill -9 of the agent": go_on_after_the_agent_was_killed,
     "kill -9 of the server": go_on_after_the_server_was_killed,
 }

@@ -14,6 +14,10 @@ PICK_NUMBER = "pick_number"
 """The client's tool that the model calls."""
 TOUCH = "echo hi-from-tool && touch touched.txt"
 LINGER = "touch begun.txt && sleep 300"
+CREATE_HELLO = "create hello.txt"
+"""What the README asks its agent for."""
+HELLO_PATCH = "*** Begin Patch\n*** Add File: hello.txt\n+Hello.\n*** End Patch\n"
+"""The file as Codex' own models create it."""
 
 
 def shell_calls(command: str) -> list[tuple[str, dict[str, Any]]]:
@@ -57,7 +61,12 @@ def build_script(commands: dict[str, str] | None = None) -> list[Fixture]:
 
     The first that fits wins, so what may be sent again as part of an earlier conversation comes last.
     """
-    shell = {"otter touches": TOUCH, "otter lingers": LINGER, **(commands or {})}
+    shell = {
+        "otter touches": TOUCH,
+        "otter lingers": LINGER,
+        CREATE_HELLO: "echo Hello. > hello.txt",
+        **(commands or {}),
+    }
     return [
         says("otter remembers", "I remember."),
         {"match": {"userMessage": "otter thinks"}, "response": {"reasoning": "Two and two.", "content": "Four."}},
@@ -68,6 +77,7 @@ def build_script(commands: dict[str, str] | None = None) -> list[Fixture]:
             for fixture in calls(words, "Running a command.", shell_calls(command), "The command has ended.")
         ),
         *calls("otter picks", "I ask the page.", client_tool_calls({"max": 10}), "The page has answered."),
+        says(CREATE_HELLO, "The command has ended."),  # aimock does not know the result of Codex' JavaScript.
         says("otter greets", HELLO),
         says("otter counts", LONG, latency=40, chunkSize=12),
         # What an agent asks its model on its own: a title for the conversation.

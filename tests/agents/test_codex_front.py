@@ -1,11 +1,11 @@
-"""The calls of MCP tools that aimock cannot make for Codex."""
+"""The calls that aimock cannot make for Codex."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from tests.agents.codex_front import namespaced_call
+from tests.agents.codex_front import scripted_call
 
 TOOLS = [
     {"type": "function", "name": "exec_command"},
@@ -21,8 +21,8 @@ def request(*items: dict[str, Any], tools: list[dict[str, Any]] = TOOLS) -> dict
     return {"model": "mock-model", "input": list(items), "tools": tools}
 
 
-def test_the_tool_is_called_in_its_namespace() -> None:
-    stream = namespaced_call(request(user("hello"), user("otter picks")))
+def item_of(stream: bytes | None) -> dict[str, Any]:
+    """Return the only item of a stream that is complete."""
     assert stream is not None
     events = [json.loads(line.removeprefix(b"data: ")) for line in stream.splitlines() if line.startswith(b"data: ")]
     assert [event["type"] for event in events] == [
@@ -31,12 +31,26 @@ def test_the_tool_is_called_in_its_namespace() -> None:
         "response.output_item.done",
         "response.completed",
     ]
-    item = events[-1]["response"]["output"][0]
+    return events[-1]["response"]["output"][0]
+
+
+def test_the_tool_is_called_in_its_namespace() -> None:
+    item = item_of(scripted_call(request(user("hello"), user("otter picks"))))
     assert (item["namespace"], item["name"], json.loads(item["arguments"])) == (
         "mcp__ambient",
         "pick_number",
         {"max": 10},
     )
+
+
+def test_codexs_own_models_call_tools_in_javascript() -> None:
+    offered = {
+        "type": "additional_tools",
+        "tools": [{"type": "namespace", "name": "functions", "tools": [{"name": "exec"}]}],
+    }
+    item = item_of(scripted_call(request(offered, user("create hello.txt"), tools=[])))
+    assert (item["type"], item["namespace"], item["name"]) == ("custom_tool_call", "functions", "exec")
+    assert "await tools.apply_patch(" in item["input"]
 
 
 def test_every_other_request_is_left_to_aimock() -> None:
@@ -48,5 +62,6 @@ def test_every_other_request_is_left_to_aimock() -> None:
         request(user("otter picks"), user("hello")),
         request(user("otter picks"), result),
         request(user("otter picks"), tools=TOOLS[:1]),
+        request(user("create hello.txt")),
     ):
-        assert namespaced_call(body) is None
+        assert scripted_call(body) is None

@@ -46,7 +46,7 @@ class AgentWorld:
         """Start a server. Its store outlives it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "ambient.toml").write_text(self._config())
-        return start(self.directory / "ambient.db", self.agent, env=self._variables(), cwd=self.directory)
+        return start(self.directory / "ambient.db", self.agent, env=self.variables(), cwd=self.directory)
 
     def _config(self) -> str:
         options = {"bridge": "acp", "profile": self.agent, **self.options}
@@ -55,7 +55,8 @@ class AgentWorld:
         lines = [f"{name} = {json.dumps(value)}" for name, value in options.items()]
         return "\n".join([f'[agents."{self.agent}"]', *lines, ""])
 
-    def _variables(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
+        """Return the variables of a person who has installed this agent and has a key for its model."""
         profile = PROFILES[self.agent]
         base_url = f"{self.model.url}/v1" if self.agent in OPENAI_STYLE else self.model.url
         found = os.pathsep.join(str(path) for path in (*self.search_path, self.package.bin))
