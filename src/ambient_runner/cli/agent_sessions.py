@@ -13,7 +13,8 @@ from ambient_runner.bridges.acp.messages import as_list
 from ambient_runner.bridges.acp.session_start import has_ability
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.cli.agent_process import load_command_line_agent, open_agent
-from ambient_runner.cli.text_format import align_columns, to_single_line
+from ambient_runner.cli.columns import align_columns
+from ambient_runner.cli.text_format import to_single_line
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.acp.bridge import ACPBridge

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import ConfigError, InvalidInput
-from ambient_runner.ledger.sqlite.connection import database_path
-from ambient_runner.protocol import lenient
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ambient_runner.config import Settings
-
-__all__ = ["check_owner", "check_text", "check_thread_id", "is_utf8", "require_store_file", "resolve_directory"]
+__all__ = ["check_owner", "check_text", "check_thread_id", "is_utf8", "resolve_directory"]
 
 
 def is_utf8(text: str) -> bool:
@@ -41,6 +37,8 @@ def check_thread_id(thread: str | None) -> str | None:
     """Return the id of a thread. Raises: ConfigError if HTTP would refuse it."""
     if thread is None:
         return None
+    from ambient_runner.protocol import lenient
+
     try:
         lenient.check_thread_id(check_text(thread, "The thread id"), "The thread id")
     except InvalidInput as error:
@@ -55,11 +53,3 @@ def resolve_directory(path: Path | None) -> str | None:
     if not path.is_dir():
         raise ConfigError(f"--cwd must be the path of an existing directory. {path} is none.")
     return str(path.resolve())
-
-
-def require_store_file(settings: Settings) -> Path | None:
-    """Return the file of a SQLite store, None for another store. Raises: ConfigError if it does not exist: reading must not create it."""
-    file = database_path(settings.store)
-    if file is not None and not file.is_file():
-        raise ConfigError(f"{file} does not exist. Name the store with --store, or run this where the server runs.")
-    return file

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ambient_runner.cli.arguments import require_store_file
+from ambient_runner.cli.store_file import require_store_file
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.sqlite.backup import backup_database, renew_epochs
 

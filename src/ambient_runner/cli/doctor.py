@@ -19,8 +19,9 @@ from rich.text import Text
 from ambient_runner.bridges.acp.profiles import PROFILES
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.user_errors import describe_error
+from ambient_runner.cli.columns import align_columns
 from ambient_runner.cli.serve import bind_socket, format_url, try_store
-from ambient_runner.cli.text_format import align_columns, strip_control_chars
+from ambient_runner.cli.text_format import strip_control_chars
 from ambient_runner.config import MIN_SECRET_LENGTH, SPLIT_ADVICE, named_environment
 from ambient_runner.config.loader import agent_name
 from ambient_runner.errors import ConfigError, LedgerError, RunnerError

@@ -7,7 +7,10 @@ from typing import cast
 from ambient_runner.cli.stdio import OutputClosed
 from ambient_runner.errors import RunnerError
 
-__all__ = ["find_error"]
+__all__ = ["EXIT_STOPPED", "find_error"]
+
+EXIT_STOPPED = 130
+"""Exit code after Ctrl-C."""
 
 
 def find_error(error: BaseException) -> RunnerError | OutputClosed | KeyboardInterrupt | None:

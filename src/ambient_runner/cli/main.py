@@ -1,33 +1,26 @@
 """The `ambient` command: its subcommands, and the mapping from errors to a message and an exit code.
 
-Each subcommand has a module. `render.py`, `interrupt_form.py` and `interrupt_text.py` are pure; the others open the resources they need
-and close them.
+Each subcommand has a module, imported only when it is called: `ambient --version` and `--help` load no server. `render.py`,
+`interrupt_form.py` and `interrupt_text.py` are pure; the others open the resources they need and close them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ambient_runner.cli import threads as stored
-from ambient_runner.cli.agent_login import login_agent
-from ambient_runner.cli.agent_sessions import list_sessions
 from ambient_runner.cli.arguments import check_owner, check_text, check_thread_id, resolve_directory
-from ambient_runner.cli.backup import backup_store, invalidate_cursors
-from ambient_runner.cli.doctor import run_checks
-from ambient_runner.cli.errors import find_error
-from ambient_runner.cli.playback import play_recording
-from ambient_runner.cli.run import EXIT_STOPPED, run_conversation
-from ambient_runner.cli.serve import serve_agents
+from ambient_runner.cli.errors import EXIT_STOPPED, find_error
 from ambient_runner.cli.stdio import OutputClosed, discard_output, read_message, use_standard_streams
 from ambient_runner.cli.text_format import strip_control_chars
-from ambient_runner.config import CONFIG_FILE, read_settings
 from ambient_runner.errors import ConfigError, RunnerError
+
+if TYPE_CHECKING:
+    from ambient_runner.config import Settings
 
 __all__ = ["app", "main"]
 
@@ -108,6 +101,8 @@ def _report_error(error: RunnerError | OutputClosed | KeyboardInterrupt) -> int:
 
 def _show_version(is_requested: bool) -> None:
     if is_requested:
+        from importlib.metadata import version
+
         typer.echo(f"ambient-runner {version('ambient-runner')}")
         raise typer.Exit
 
@@ -151,8 +146,10 @@ def serve(
       ambient serve mine=my_project.agent:graph --port 9000 your own agent
       ambient serve demo mine=my_project.agent:graph        both
     """
+    from ambient_runner.cli.serve import serve_agents
+
     serve_agents(
-        read_settings(
+        _read_settings(
             _trusted_config(config, cwd),
             host=host,
             port=port,
@@ -197,10 +194,12 @@ def run(
       git diff | ambient run mine=my_project.agent:graph -   read the message from a pipe
       ambient run codex "fix the failing test" --cwd .  a command-line agent in this folder
     """
+    from ambient_runner.cli.run import run_conversation
+
     message = check_text(read_message(), "Standard input") if prompt == "-" else check_text(prompt, "The message")
     # The terminal sends only what is new and keeps no history of its own, whatever the store.
     file = _trusted_config(config, cwd)
-    settings = read_settings(file, cwd=_path_text(cwd), store=store, history="server", agents=[agent])
+    settings = _read_settings(file, cwd=_path_text(cwd), store=store, history="server", agents=[agent])
     raise typer.Exit(run_conversation(settings, agent, message, thread))
 
 
@@ -213,7 +212,9 @@ def agents_login(
     config: ConfigOption = None,
 ) -> None:
     """Sign a command-line agent in on this machine, in one of the ways that it offers."""
-    login_agent(read_settings(config, agents=[name]), name)
+    from ambient_runner.cli.agent_login import login_agent
+
+    login_agent(_read_settings(config, agents=[name]), name)
 
 
 @agents_app.command("sessions")
@@ -228,7 +229,9 @@ def agents_sessions(
     config: ConfigOption = None,
 ) -> None:
     """List the sessions that a command-line agent has in your own home."""
-    raise typer.Exit(list_sessions(read_settings(config, agents=[name]), name, resolve_directory(cwd)))
+    from ambient_runner.cli.agent_sessions import list_sessions
+
+    raise typer.Exit(list_sessions(_read_settings(config, agents=[name]), name, resolve_directory(cwd)))
 
 
 @threads_app.command("list")
@@ -245,7 +248,9 @@ def threads_list(
     config: ConfigOption = None,
 ) -> None:
     """List threads, newest first."""
-    stored.list_threads(read_settings(config, store=store), owner, everyone, limit)
+    from ambient_runner.cli.threads import list_threads
+
+    list_threads(_read_settings(config, store=store), owner, everyone, limit)
 
 
 @threads_app.command("show")
@@ -253,7 +258,9 @@ def threads_show(
     thread: ThreadArgument, owner: OwnerOption = None, store: StoreOption = None, config: ConfigOption = None
 ) -> None:
     """Show a thread's messages, state and open interrupts."""
-    stored.show_thread(read_settings(config, store=store), thread, owner)
+    from ambient_runner.cli.threads import show_thread
+
+    show_thread(_read_settings(config, store=store), thread, owner)
 
 
 @threads_app.command("tail")
@@ -268,7 +275,9 @@ def threads_tail(
     config: ConfigOption = None,
 ) -> None:
     """Print a thread's entries as they are written: cursor, kind and body. Ctrl-C ends it."""
-    stored.tail_thread(read_settings(config, store=store), thread, owner, after, until_idle)
+    from ambient_runner.cli.threads import tail_thread
+
+    tail_thread(_read_settings(config, store=store), thread, owner, after, until_idle)
 
 
 @threads_app.command("export")
@@ -289,7 +298,9 @@ def threads_export(
     config: ConfigOption = None,
 ) -> None:
     """Write a thread as JSON lines: {seq, ts, owner, kind, body}, one entry each."""
-    stored.export_thread(read_settings(config, store=store), thread, owner, output, audience)
+    from ambient_runner.cli.threads import export_thread
+
+    export_thread(_read_settings(config, store=store), thread, owner, output, audience)
 
 
 @app.command()
@@ -302,7 +313,9 @@ def backup(
 
     Copying the database file with `cp` loses what is still in its write-ahead log.
     """
-    backup_store(read_settings(config, store=store), file)
+    from ambient_runner.cli.backup import backup_store
+
+    backup_store(_read_settings(config, store=store), file)
 
 
 @db_app.command("new-epoch")
@@ -311,7 +324,9 @@ def db_new_epoch(store: StoreOption = None, config: ConfigOption = None) -> None
 
     A cursor from after the backup would otherwise lead to other events once its thread has grown again.
     """
-    invalidate_cursors(read_settings(config, store=store))
+    from ambient_runner.cli.backup import invalidate_cursors
+
+    invalidate_cursors(_read_settings(config, store=store))
 
 
 @app.command()
@@ -334,6 +349,8 @@ def playback(
     Example:
       ambient run "mine=acp:ambient playback recording.jsonl" "say hello"
     """
+    from ambient_runner.cli.playback import play_recording
+
     play_recording(file, speed)
 
 
@@ -348,11 +365,22 @@ def doctor(
 
     Exit code 1 if something required is missing.
     """
-    raise typer.Exit(run_checks(read_settings(config, host=host, port=port, store=store)))
+    from ambient_runner.cli.doctor import run_checks
+
+    raise typer.Exit(run_checks(_read_settings(config, host=host, port=port, store=store)))
+
+
+def _read_settings(file: Path | None, **values: Any) -> Settings:
+    """Return the settings: those of the command line, then the environment, then the file. Raises: ConfigError."""
+    from ambient_runner.config import read_settings
+
+    return read_settings(file, **values)
 
 
 def _trusted_config(config: Path | None, cwd: Path | None) -> Path | None:
     """Return the settings file to read. One in the agent's own directory is read only if it is named: the agent could have written it."""
+    from ambient_runner.config import CONFIG_FILE
+
     default = Path(CONFIG_FILE)
     if config is not None or cwd is None or not default.is_file():
         return config

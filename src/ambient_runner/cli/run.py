@@ -20,6 +20,7 @@ from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.bridges.user_errors import describe_error
+from ambient_runner.cli.errors import EXIT_STOPPED
 from ambient_runner.cli.serve import exit_despite_tasks
 from ambient_runner.cli.stdio import OutputClosed
 from ambient_runner.cli.terminal import Terminal
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_UNANSWERED = 3
-EXIT_STOPPED = 130
 _EXIT_CODES = {"success": 0, "interrupt": EXIT_UNANSWERED, "cancelled": EXIT_STOPPED, "error": 1}
 
 

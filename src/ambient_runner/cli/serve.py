@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.text import Text
 
 from ambient_runner.bridges.registry import load_agents
+from ambient_runner.cli.columns import align_columns
 from ambient_runner.cli.errors import find_error
 from ambient_runner.cli.stdio import OutputClosed
-from ambient_runner.cli.text_format import align_columns, strip_control_chars
+from ambient_runner.cli.text_format import strip_control_chars
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger import open_ledger

@@ -1,17 +1,11 @@
-"""Text for the terminal: columns, JSON on one line, and text of agents without what a terminal would interpret. Pure."""
+"""Text for the terminal: JSON on one line, and text of agents without what a terminal would interpret. Pure."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-from rich.text import Text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Any
 
 __all__ = [
-    "align_columns",
     "compact_json",
     "escape_json_source",
     "shorten_text",
@@ -20,7 +14,6 @@ __all__ = [
 ]
 
 _MAX_TEXT_LENGTH = 2000  # characters
-_COLUMN_GAP = 2
 _CONTROLS = {code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _DIRECTION_OVERRIDES = {*range(0x2028, 0x202F), *range(0x2066, 0x206A)}
 """Characters that reorder the text after them, so that `gpj.exe` is shown as `exe.jpg`, and Unicode line breaks."""
@@ -36,20 +29,6 @@ def compact_json(value: Any) -> str:
 def shorten_text(text: str) -> str:
     """Return the text, truncated if it is very long."""
     return text if len(text) <= _MAX_TEXT_LENGTH else text[:_MAX_TEXT_LENGTH] + "…"
-
-
-def align_columns(rows: Sequence[Sequence[Text]]) -> list[Text]:
-    """Return one line per row. No cell is cut or wrapped: ids and paths are there to be copied. Print the lines with `soft_wrap`."""
-    widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-    return [_join_cells(row, widths) for row in rows]
-
-
-def _join_cells(row: Sequence[Text], widths: Sequence[int]) -> Text:
-    line = Text()
-    for cell, width in zip(row, widths, strict=True):
-        line.append_text(cell).append(" " * (width - cell.cell_len + _COLUMN_GAP))
-    line.rstrip()
-    return line
 
 
 def strip_control_chars(text: str) -> str:

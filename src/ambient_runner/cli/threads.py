@@ -13,14 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ambient_runner.cli.arguments import require_store_file
-from ambient_runner.cli.text_format import (
-    align_columns,
-    compact_json,
-    escape_json_source,
-    strip_control_chars,
-    to_single_line,
-)
+from ambient_runner.cli.columns import align_columns
+from ambient_runner.cli.store_file import require_store_file
+from ambient_runner.cli.text_format import compact_json, escape_json_source, strip_control_chars, to_single_line
 from ambient_runner.cli.thread_export import entry_kind, open_entry_lines, public_entries, safe_entry_lines
 from ambient_runner.config import AudienceName
 from ambient_runner.errors import ConfigError, EntriesDropped, StaleCursor, UnknownThread
