@@ -379,6 +379,16 @@ async def test_status_routes_answer() -> None:
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_a_load_balancer_may_ask_with_head(path: str) -> None:
+    """It was answered with 405, which reads as a server that is down."""
+    async with demo() as client:
+        answered = await client.head(path)
+        elsewhere = await client.head(path, headers={"Host": "somewhere.example"})
+    assert (answered.status_code, answered.content) == (200, b"")
+    assert elsewhere.status_code == 403
+
+
 @pytest.mark.parametrize("policy", ["queue", "supersede"])
 async def test_a_request_that_may_wait_is_refused_as_plainly_as_others(policy: str) -> None:
     async with demo() as client:

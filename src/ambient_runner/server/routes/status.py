@@ -30,11 +30,13 @@ def status_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the routes `GET /health`, `/ready`, `/capabilities` and `/metrics`."""
     router = APIRouter(route_class=YieldingRoute)
 
+    @router.head("/health", include_in_schema=False)  # Load balancers and monitors ask with HEAD too.
     @router.get("/health")
     async def check_health(request: Request) -> Response:
         guard.check_host(request)
         return JsonResponse({"status": "healthy"})
 
+    @router.head("/ready", include_in_schema=False)
     @router.get("/ready")
     async def check_ready(request: Request) -> Response:
         guard.check_host(request)
