@@ -40,6 +40,14 @@ class Update:
     """True for text that came after its turn was asked to end. Only the run of that turn shows it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An event of the bridge itself, for clients: `acp:` and its name. No update of the agent becomes one (`translate.py`)."""
+
+    name: str
+    value: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class TextChunks:
     """Chunks of one text that wait together. They become one delta: an agent writes faster than a store."""

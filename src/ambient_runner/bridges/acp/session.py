@@ -330,7 +330,7 @@ class AgentSession:
 
     def _report_refused_host(self, host: str) -> None:
         """Tell the thread that the sandbox kept the agent from a host."""
-        self._receiver.report({"sessionUpdate": "network_refused", "host": host})
+        self._receiver.report("network_refused", host=host)
 
     async def _call(self, method: str, params: dict[str, Any]) -> Any:
         return await self._connection.call(method, params, timeout=self._config.start_timeout)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ambient_runner.bridges.acp.buffered_messages import ENDED, MessageBuffer, TurnEnd, Update
+from ambient_runner.bridges.acp.buffered_messages import ENDED, MessageBuffer, Notice, TurnEnd, Update
 from ambient_runner.bridges.acp.connection import AgentConnection
 from ambient_runner.bridges.acp.elicitations import ELICITATION_DECLINED, is_web_url, normalize_elicitation
 from ambient_runner.bridges.acp.errors import ACPError
@@ -146,9 +146,9 @@ class SessionReceiver:
                 received = self.connection.received_bytes
                 await anyio.sleep(_REPLAY_QUIET)
 
-    def report(self, update: Mapping[str, Any]) -> None:
-        """Add an update of our own, which clients get as any of the agent."""
-        self.messages.put_update(Update(update))
+    def report(self, name: str, **value: Any) -> None:
+        """Add an event of the bridge, which clients get in the order of the agent's messages."""
+        self.messages.put_update(Notice(name, value))
 
     def _handle_message(self, message: Message) -> None:
         """Receive a message of the process, in order."""
@@ -238,7 +238,7 @@ class SessionReceiver:
         """
         error = as_object(status.get("error"))
         if error.get("willRetry") is True:
-            self.report({"sessionUpdate": "retry"})
+            self.report("retry")
         if as_object(status.get("threadStatus")).get("type") == "systemError":
             self.turn_error = ACPError()
             self.turn_error.add_note(f"The agent reported: {error or status}")
@@ -246,7 +246,7 @@ class SessionReceiver:
     def _check_mode(self, update: Mapping[str, Any]) -> None:
         notice = self.guard.check(self.session_id, update)
         if notice is not None:
-            self.messages.put(Update(notice))
+            self.messages.put(notice)
         self._stop_if_unguarded()
 
     def _stop_if_unguarded(self) -> None:
