@@ -213,7 +213,7 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [HELLO["messages"][0]] * 10_001}, "messages must have at most 10000 entries."),
     ({"tools": [1] * 1_001}, "tools must have at most 1000 entries."),
     ({"context": [1] * 1_001}, "context must have at most 1000 entries."),
-    ({"resume": [1] * 101}, "resume must have at most 100 entries."),
+    ({"resume": [1] * 10_001}, "resume must have at most 10000 entries."),
 ]
 
 
@@ -233,6 +233,13 @@ def test_an_answer_to_an_interrupt_needs_no_messages() -> None:
     assert (parsed.input.messages, parsed.warnings, parsed.skip_reason) == ([], [], "")
     with pytest.raises(InvalidInput):
         parse_input(json.dumps({"threadId": "t", "resume": []}).encode())
+
+
+def test_as_many_interrupts_can_be_answered_as_a_run_can_have() -> None:
+    """A run with more than 100 interrupts blocked its thread: every answer to all of them was refused."""
+    answers = [{"interruptId": f"i{at}", "status": "resolved"} for at in range(500)]
+    parsed = parse_input(json.dumps({"threadId": "t", "resume": answers}).encode())
+    assert len(parsed.input.resume or ()) == 500
 
 
 def test_null_for_an_optional_field_means_absent() -> None:

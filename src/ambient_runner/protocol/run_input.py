@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParsedInput", "newest_user_message", "parse_input"]
 
-_LIMITS = {"messages": 10_000, "tools": 1_000, "context": 1_000, "resume": 100}
+_LIMITS = {"messages": 10_000, "tools": 1_000, "context": 1_000, "resume": 10_000}
 _ROLES = tuple(str(kind.__struct_config__.tag) for kind in get_args(Message))
 _EXAMPLE = '{"messages": [{"role": "user", "content": "Hello"}]}'
 _RENAMED_ID_NAMESPACE = uuid.UUID("6f1c1b0e-53a1-4f3e-9d0b-6d2b1a7c9e55")
