@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ambient_runner.errors import (
     AgentMismatch,
@@ -23,6 +23,7 @@ from ambient_runner.errors import (
 )
 from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.buffered_writer import batch_key
+from ambient_runner.ledger.commit_jobs import GrantedLease, PublishedBatch
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     RUNTIME,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.buffered_writer import Append
     from ambient_runner.ledger.records import Fact, ThreadStatus
-    from ambient_runner.ledger.sqlite.external_changes import ExternalChanges
+    from ambient_runner.ledger.sqlite.external_changes import SqliteChanges
     from ambient_runner.ledger.sqlite.workers import Worker
 
 _LEASE = "SELECT worker, run, scope, digest, token, since FROM lease WHERE tenant = ? AND owner = ? AND id = ?"
@@ -83,21 +84,23 @@ class Lease:
     has_begun: bool
     has_ended: bool
     checked: int
-    """Value of `WriteCommands.rollbacks` when `token` and `last` were last verified."""
+    """Value of `SqliteCommands.rollbacks` when `token` and `last` were last verified."""
     error: LedgerError | None = None
 
-
-class PublishedBatch(NamedTuple):
-    """A batch that readers receive once it is committed; None if the thread was erased."""
-
-    key: ThreadKey
-    epoch: str
-    batch: Batch | None
+    def to_granted(self) -> GrantedLease:
+        return GrantedLease(
+            token=self.token,
+            epoch=self.epoch,
+            last=self.last,
+            has_thread=self.thread_no > 0,
+            has_begun=self.has_begun,
+            has_ended=self.has_ended,
+        )
 
 
 @dataclass(slots=True, eq=False)
-class WriteCommands:
-    """The commands. Each checks everything before it changes anything, and updates memory only in `after_commit`."""
+class SqliteCommands:
+    """The WriteCommands of this store. Each checks everything before it changes anything, and updates memory only in `after_commit`."""
 
     connection: sqlite3.Connection
     worker: Worker
@@ -119,7 +122,7 @@ class WriteCommands:
     def __post_init__(self) -> None:
         self.row_index = RowIndex(self.connection)
 
-    def apply_external_changes(self, changes: ExternalChanges) -> None:
+    def apply_external_changes(self, changes: SqliteChanges) -> None:
         """Update the remembered leases: another process may have taken one over, or appended facts to its thread."""
         for token, lease in self.leases.items():
             if token not in changes.held_leases and lease.error is None:
@@ -142,7 +145,9 @@ class WriteCommands:
         self.newest_no = 0
         self.after_commit = []
 
-    def acquire_lease(self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None) -> Lease:
+    def acquire_lease(
+        self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None
+    ) -> GrantedLease:
         live = self.worker.live_workers(self.connection)
         held = self.connection.execute(_LEASE, key).fetchone()
         if held and held[0] in live:
@@ -158,17 +163,14 @@ class WriteCommands:
         token, since = self.connection.execute(_NEW_LEASE, (*key, run, self.worker.id, *scope)).fetchone()
         lease = self._build_lease(key, run, token, since)
         self.after_commit.append(lambda: self._remember_lease(lease, ticket))
-        return lease
+        return lease.to_granted()
 
     def begin_run(
-        self,
-        lease: Lease,
-        facts: Sequence[Fact],
-        run_id: str,
-        agent: str,
-        claim: IdempotencyClaim | None,
-        title: str,
+        self, token: int, facts: Sequence[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None, title: str
     ) -> int:
+        lease = self.leases.get(token)
+        if lease is None:
+            raise LeaseLost
         self.verify_lease(lease)
         thread = self.connection.execute(_THREAD, lease.key).fetchone()
         if thread and thread[1] != agent:

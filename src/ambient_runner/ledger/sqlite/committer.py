@@ -13,13 +13,12 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ambient_runner.errors import ConfigError, LeaseLost, LedgerError, RunnerError, StoreUnusable
-from ambient_runner.ledger.buffered_writer import Append
-from ambient_runner.ledger.sqlite.commands import PublishedBatch, WriteCommands
+from ambient_runner.ledger.commit_jobs import CommitJob, CommitOutcome, fail_work
+from ambient_runner.ledger.commit_thread import CommitQueue, group_work
+from ambient_runner.ledger.sqlite.commands import SqliteCommands
 from ambient_runner.ledger.sqlite.connection import (
     begin_immediate,
     connect,
@@ -27,15 +26,17 @@ from ambient_runner.ledger.sqlite.connection import (
     ledger_error,
     primary_code,
 )
-from ambient_runner.ledger.sqlite.external_changes import ChangePoller, ExternalChanges
+from ambient_runner.ledger.sqlite.external_changes import ChangePoller
 from ambient_runner.ledger.sqlite.schema import prepare_database
 from ambient_runner.ledger.sqlite.wal import WalCheckpointer
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
+    from ambient_runner.ledger.buffered_writer import Append
+    from ambient_runner.ledger.commit_jobs import CommitWork, ExternalChanges, PublishedBatch
+    from ambient_runner.ledger.commit_thread import CommitCallbacks
     from ambient_runner.ledger.sqlite.file_check import OpenedFile
     from ambient_runner.ledger.sqlite.outage import Outage
     from ambient_runner.ledger.sqlite.workers import Worker
@@ -55,34 +56,6 @@ _DATA_ERRORS = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class CommitJob:
-    """Work for a transaction; the future receives its result once that is committed."""
-
-    work: Callable[[WriteCommands], Any]
-    future: asyncio.Future[Any]
-    must_succeed: bool = False
-    """True if it is retried with every following transaction after it failed; the caller gets its answer at once."""
-    is_durable: bool = True
-    """True if it must survive a power loss. Changes of leases need not: their processes would be gone too."""
-
-
-@dataclass(slots=True, eq=False)
-class CommitOutcome:
-    """The committed result of a transaction, for the loop."""
-
-    changes: ExternalChanges | None = None
-    unusable: StoreUnusable | None = None
-    """Set if the store was changed underneath: every reader and writer ends."""
-    published: list[PublishedBatch] = field(default_factory=list[PublishedBatch])
-    committed: list[tuple[Append, int]] = field(default_factory=list["tuple[Append, int]"])
-    """Appends, with the newest seq of their run."""
-    refused: list[tuple[Append, LedgerError]] = field(default_factory=list["tuple[Append, LedgerError]"])
-    answers: list[tuple[CommitJob, Any, BaseException | None]] = field(
-        default_factory=list[tuple[CommitJob, Any, "BaseException | None"]]
-    )
-
-
 class Committer(threading.Thread):
     """The commit thread. It owns the writing connection while it runs."""
 
@@ -92,41 +65,30 @@ class Committer(threading.Thread):
         file: OpenedFile,
         worker: Worker,
         outage: Outage,
-        prerender: Callable[[list[PublishedBatch]], None],
-        deliver: Callable[[CommitOutcome], None],
-        on_opened: Callable[[RunnerError | None], None],
+        callbacks: CommitCallbacks,
     ) -> None:
         super().__init__(name="ledger-commits", daemon=True)
-        self.is_polling = False
-        """Set by the loop: True while a reader or waiter there needs changes of other processes."""
-        self.is_paused = False
-        """True if it only commits, without renewing leases or polling: how other processes see a suspended one."""
+        self.is_polling = self.is_paused = False
         self._outage = outage
         self._path = path
         self._file = file
         self._worker = worker
-        self._prerender = prerender
-        self._deliver = deliver
-        self._on_opened = on_opened
-        self._queue: SimpleQueue[list[Append] | CommitJob | None] = SimpleQueue()
+        self._callbacks = callbacks
+        self._queue = CommitQueue()
         self._is_closing = False
         self._renewed = 0.0
         self._is_syncing = True
-        self._held: list[Append | CommitJob] = []
-        """Work of failed transactions, in its order: appends that are kept, and jobs that must succeed."""
-        self._current: list[Append | CommitJob] = []
+        self._current: list[CommitWork] = []
 
     def submit(self, work: list[Append] | CommitJob) -> None:
-        self._queue.put(work)
+        self._queue.submit(work)
 
     def wake(self) -> None:
-        """Poll at once: a reader began to wait."""
-        self._queue.put(None)
+        self._queue.wake()
 
     def close(self) -> None:
-        """Commit what is queued, release every lease and ticket, end the thread."""
         self._is_closing = True
-        self._queue.put(None)
+        self._queue.wake()
         self.join()
 
     def run(self) -> None:
@@ -134,10 +96,10 @@ class Committer(threading.Thread):
             self._wait_for_lock(lambda: prepare_database(self._path))
             connection = connect(self._path)
         except RunnerError as error:
-            self._on_opened(error)
+            self._callbacks.on_opened(error)
             return
         except sqlite3.Error as error:
-            self._on_opened(ledger_error(error))
+            self._callbacks.on_opened(ledger_error(error))
             return
         with closing(connection):
             self._run_loop(connection)
@@ -164,7 +126,7 @@ class Committer(threading.Thread):
 
     def _run_loop(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._commands = WriteCommands(connection, self._worker)
+        self._commands = SqliteCommands(connection, self._worker)
         self._checkpointer = WalCheckpointer(self._path)
         try:
             self._wait_for_lock(lambda: self._in_transaction(self._worker.register))
@@ -172,17 +134,17 @@ class Committer(threading.Thread):
             self._renewed = self._worker.clock()
             self._poller = ChangePoller(connection)
         except StoreUnusable as error:
-            self._on_opened(ConfigError(error.message))
+            self._callbacks.on_opened(ConfigError(error.message))
             return
         except sqlite3.Error as error:
-            self._on_opened(ledger_error(error))
+            self._callbacks.on_opened(ledger_error(error))
             return
         self._checkpointer.start()
-        self._on_opened(None)
+        self._callbacks.on_opened(None)
         try:
-            while not self._is_closing or not self._queue.empty():
+            while not self._is_closing or not self._queue.is_empty():
                 self._run_once()
-            if self._held:
+            if self._queue.held:
                 self._commit_work([])
             self._leave_store()
         finally:
@@ -192,13 +154,13 @@ class Committer(threading.Thread):
     def _fail_remaining(self) -> None:
         """Fail what is left, so that no caller waits forever if this thread dies of a bug."""
         self._is_closing = True
-        if work := [*self._held, *self._current, *self._queued_now()]:
+        if work := [*self._queue.held, *self._current, *self._queue.take_queued()]:
             error = LedgerError("The store has stopped working. Restart the server.")
-            self._deliver(self._failed_outcome(work, error, None))
+            self._callbacks.on_outcome(self._failed_outcome(work, error, None))
 
     def _run_once(self) -> None:
         self._current = work = self._wait_for_work()
-        if work or self._held or self._outage.is_retrying or self._renewal_is_due():
+        if work or self._queue.held or self._outage.is_retrying or self._renewal_is_due():
             self._commit_work(work)
         elif not self.is_paused:
             self._poll_changes()
@@ -206,24 +168,12 @@ class Committer(threading.Thread):
         if self._checkpointer.is_overdue:
             self._checkpoint_overdue_wal()
 
-    def _wait_for_work(self) -> list[Append | CommitJob]:
+    def _wait_for_work(self) -> list[CommitWork]:
         """Return everything that is queued; wait until there is something, or until the next poll or attempt is due."""
         if self._outage.is_retrying and not self._is_closing:
             time.sleep(_RETRY_INTERVAL)
-            return self._queued_now()
-        try:
-            first = self._queue.get(timeout=self._wait_timeout())
-        except Empty:
-            return []
-        return [*_unpack_item(first), *self._queued_now()]
-
-    def _queued_now(self) -> list[Append | CommitJob]:
-        work: list[Append | CommitJob] = []
-        try:
-            while True:
-                work.extend(_unpack_item(self._queue.get_nowait()))
-        except Empty:
-            return work
+            return self._queue.take_queued()
+        return self._queue.wait_for_work(self._wait_timeout())
 
     def _wait_timeout(self) -> float:
         holding = bool(self._commands.leases or self._commands.tickets) and self._outage.failure is None
@@ -239,9 +189,9 @@ class Committer(threading.Thread):
             self._file.check(self._connection)
             self._outage.end()
             if changes := self._read_changes():
-                self._deliver(CommitOutcome(changes=changes))
+                self._callbacks.on_outcome(CommitOutcome(changes=changes))
         except StoreUnusable as error:
-            self._deliver(self._unusable_outcome([], error))
+            self._callbacks.on_outcome(self._unusable_outcome([], error))
         except sqlite3.Error:
             logger.exception("Cannot read what other processes wrote to the store %s; retrying", self._path)
 
@@ -252,8 +202,8 @@ class Committer(threading.Thread):
         self._commands.apply_external_changes(changes)
         return changes
 
-    def _commit_work(self, new: list[Append | CommitJob]) -> None:
-        work, self._held = [*self._held, *new], []
+    def _commit_work(self, new: list[CommitWork]) -> None:
+        work = [*self._queue.take_held(), *new]
         outcome = CommitOutcome()
         began = time.monotonic()
         try:
@@ -272,9 +222,9 @@ class Committer(threading.Thread):
             outcome = self._failed_outcome(work, ledger_error(error), outcome.changes)
         else:
             self._outage.end()
-        self._deliver(outcome)
+        self._callbacks.on_outcome(outcome)
 
-    def _try_commit(self, work: list[Append | CommitJob], outcome: CommitOutcome) -> None:
+    def _try_commit(self, work: list[CommitWork], outcome: CommitOutcome) -> None:
         writes = self._commands
         self._set_durable(any(not isinstance(item, CommitJob) or item.is_durable for item in work))
         self._begin()
@@ -287,7 +237,7 @@ class Committer(threading.Thread):
         self._apply_work(work, outcome)
         writes.row_index.index_ripe_spans()
         if large := [item for item in writes.published if item.batch and len(item.batch.lines) >= _PRERENDER_LINES]:
-            self._prerender(large)
+            self._callbacks.on_written(large)
         self._connection.execute("COMMIT")
         for act in writes.after_commit:
             act()
@@ -308,23 +258,17 @@ class Committer(threading.Thread):
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             self._is_syncing = is_durable
 
-    def _apply_work(self, work: list[Append | CommitJob], outcome: CommitOutcome) -> None:
-        pending: dict[int, Append] = {}
-        for item in work:
-            if isinstance(item, CommitJob):
-                self._write_appends(pending, outcome)
-                pending = {}
-                self._run_job(item, outcome)
-            elif earlier := pending.get(token := item.writer.token):
-                pending[token] = _merge_appends(earlier, item)
+    def _apply_work(self, work: list[CommitWork], outcome: CommitOutcome) -> None:
+        for group in group_work(work):
+            if isinstance(group, CommitJob):
+                self._run_job(group, outcome)
             else:
-                pending[token] = item
-        self._write_appends(pending, outcome)
+                self._write_appends(group, outcome)
 
-    def _write_appends(self, pending: dict[int, Append], outcome: CommitOutcome) -> None:
+    def _write_appends(self, appends: list[Append], outcome: CommitOutcome) -> None:
         leases = self._commands.leases
-        for token, append in pending.items():
-            lease = leases.get(token)
+        for append in appends:
+            lease = leases.get(append.writer.token)
             try:
                 if lease is None:
                     raise LeaseLost
@@ -350,29 +294,21 @@ class Committer(threading.Thread):
         self._connection.execute("RELEASE job")
 
     def _failed_outcome(
-        self, work: list[Append | CommitJob], error: LedgerError, changes: ExternalChanges | None
+        self, work: list[CommitWork], error: LedgerError, changes: ExternalChanges | None
     ) -> CommitOutcome:
         """Return the outcome of a transaction that was rolled back.
 
         Appends are held while there is patience; after that their writers fail: their next lines would follow a gap.
         """
-        outcome = CommitOutcome(changes=changes)
-        is_holding = not self._is_closing and self._outage.can_retry(error)
-        for item in work:
-            if isinstance(item, CommitJob) and item.must_succeed:
-                self._held.append(item)
-                outcome.answers.append((item, None, None))
-            elif isinstance(item, CommitJob):
-                outcome.answers.append((item, None, error))
-            elif is_holding:
-                self._held.append(item)
-            else:
-                if lease := self._commands.leases.get(item.writer.token):
-                    lease.error = error
-                outcome.refused.append((item, error))
+        keep_appends = not self._is_closing and self._outage.can_retry(error)
+        outcome, held = fail_work(work, error, changes, keep_appends=keep_appends)
+        self._queue.held += held
+        for append, refusal in outcome.refused:
+            if lease := self._commands.leases.get(append.writer.token):
+                lease.error = refusal
         return outcome
 
-    def _unusable_outcome(self, work: list[Append | CommitJob], error: StoreUnusable) -> CommitOutcome:
+    def _unusable_outcome(self, work: list[CommitWork], error: StoreUnusable) -> CommitOutcome:
         self._outage.mark_unusable(error)
         outcome = self._failed_outcome(work, error, None)
         outcome.unusable = error
@@ -426,19 +362,3 @@ class Committer(threading.Thread):
                 self._path,
                 self._worker.lease,
             )
-
-
-def _unpack_item(item: list[Append] | CommitJob | None) -> Sequence[Append | CommitJob]:
-    if isinstance(item, CommitJob):
-        return (item,)
-    return item or ()
-
-
-def _merge_appends(earlier: Append, later: Append) -> Append:
-    return Append(
-        earlier.writer,
-        earlier.lines + later.lines,
-        earlier.size + later.size,
-        earlier.text.followed_by(later.text) if earlier.text else None,
-        earlier.end_status or later.end_status,
-    )

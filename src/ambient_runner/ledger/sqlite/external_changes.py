@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ambient_runner.ledger.commit_jobs import ExternalChanges
 from ambient_runner.ledger.records import ThreadKey
 
 if TYPE_CHECKING:
@@ -20,18 +21,11 @@ _NEWEST_ID = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 
 
 
 @dataclass(slots=True)
-class ExternalChanges:
-    """Changes of other processes since the last poll."""
+class SqliteChanges(ExternalChanges):
+    """Changes of other processes, also by the thread's row number."""
 
-    grown: list[tuple[ThreadKey, str, int]] = field(default_factory=list[tuple[ThreadKey, str, int]])
-    """Threads with new entries: key, epoch and the newest seq."""
     newest_by_thread: dict[int, int] = field(default_factory=dict[int, int])
-    """The newest seq by the thread's row number."""
-    erased: list[tuple[ThreadKey, str]] = field(default_factory=list[tuple[ThreadKey, str]])
-    stops: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """Leases of this process whose runs shall stop: token and reason."""
-    held_leases: set[int] = field(default_factory=set[int])
-    """Tokens of the leases this process still holds."""
+    """The newest seq of the threads with new entries."""
 
 
 class ChangePoller:
@@ -53,8 +47,8 @@ class ChangePoller:
         """Skip rows up to that id: this connection inserted them, after reading all before them."""
         self._batch = max(self._batch, batch)
 
-    def read_changes(self, worker: int) -> ExternalChanges:
-        changes = ExternalChanges()
+    def read_changes(self, worker: int) -> SqliteChanges:
+        changes = SqliteChanges()
         for no, tenant, owner, thread_id, epoch in self._connection.execute(_ERASED, (self._erased,)).fetchall():
             changes.erased.append((ThreadKey(tenant, owner, thread_id), epoch))
             self._erased = no
