@@ -193,6 +193,15 @@ class TestLockedStore:
                     assert heir.last == 2
             assert await stored(ledger) == [b"started", b"a"]
 
+    async def test_f07_the_readers_of_a_run_that_is_lost_are_ended(self, store: Path) -> None:
+        """They got pings for as long as the outage lasted, of a run that was given up."""
+        async with SqliteLedger(store, patience=0.3) as ledger, running(ledger) as writer:
+            async with ledger.tail(KEY, 1) as tail:
+                with unless_hung(), locked(store):
+                    writer.append(b"ghost")
+                    with pytest.raises(LedgerError):
+                        await tail.next_batches()
+
     async def test_f07_a_store_that_is_closed_meanwhile_does_not_wait_for_its_patience(self, store: Path) -> None:
         with unless_hung():
             async with SqliteLedger(store, patience=10 * HANG_SECONDS) as ledger:

@@ -48,6 +48,8 @@ class OutcomeSettler:
             append.writer.mark_committed(append.entry_count, append.size, newest)
         for append, error in outcome.refused:
             append.writer.mark_failed(error)
+            if not isinstance(error, LeaseLost):  # Nothing more will come of its run, until a recovery can be written.
+                self.channels.fail_thread(append.writer.thread, append.writer.epoch, error)
         for job, result, error in outcome.answers:
             _resolve_job(job.future, result, error)
 

@@ -208,6 +208,12 @@ class ChannelRegistry:
             del self._channels[key]
             channel.mark_erased()
 
+    def fail_thread(self, key: ThreadKey, epoch: str, error: RunnerError) -> None:
+        """End the readers of one thread with that error."""
+        if channel := self._channel_of_epoch(key, epoch):
+            del self._channels[key]
+            channel.fail(error)
+
     def fail_readers(self, error: RunnerError) -> None:
         """End all readers with that error."""
         channels, self._channels = self._channels, {}

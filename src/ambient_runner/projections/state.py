@@ -40,6 +40,7 @@ ALWAYS_HIDDEN = frozenset({"messages"})
 _MAX_OPERATIONS = 1_000
 _MAX_CLIENT_STATE_BYTES = 1 << 20
 _PROTOTYPE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
+_PROTOTYPE_KEY = "The keys `__proto__`, `constructor` and `prototype` are not allowed. Rename it."
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*", re.DOTALL)
 _OPERANDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
 
@@ -208,7 +209,7 @@ class SharedState:
             return self.value
         added = _prototype_paths(incoming)
         if added and added - _prototype_paths(self.value):
-            raise InvalidPatch("`state` has the key `__proto__`, `constructor` or `prototype`. Rename it.")
+            raise InvalidPatch(f"`state`: {_PROTOTYPE_KEY}")
         hidden_part = self._hidden_part(hidden)
         if not is_object(incoming):
             return self.value if hidden_part else incoming
@@ -279,8 +280,10 @@ def _size_after(size: int, operations: Sequence[dict[str, Any]]) -> int:
 
 
 def _check_operations(operations: Any) -> list[dict[str, Any]]:
-    if not is_array(operations) or len(operations) > _MAX_OPERATIONS:
+    if not is_array(operations):
         raise InvalidPatch
+    if len(operations) > _MAX_OPERATIONS:
+        raise InvalidPatch(f"A patch has at most {_MAX_OPERATIONS:,} operations. Send several.")
     return [_check_operation(operation) for operation in operations]
 
 
@@ -297,15 +300,17 @@ def _check_operation(operation: Any) -> dict[str, Any]:
     if needed == "from":
         _check_pointer(operation["from"])
     if needed == "value" and _prototype_paths(operation["value"]):
-        raise InvalidPatch
+        raise InvalidPatch(_PROTOTYPE_KEY)
     return operation
 
 
 def _check_pointer(pointer: Any) -> None:
     if not isinstance(pointer, str):
         raise InvalidPatch
-    if not _POINTER.fullmatch(pointer) or not _PROTOTYPE_KEYS.isdisjoint(pointer.split("/")):
+    if not _POINTER.fullmatch(pointer):
         raise InvalidPatch
+    if not _PROTOTYPE_KEYS.isdisjoint(pointer.split("/")):
+        raise InvalidPatch(_PROTOTYPE_KEY)
 
 
 def _prototype_paths(value: Any) -> set[tuple[str | int, ...]]:
