@@ -66,3 +66,24 @@ async def test_an_interrupt_of_a_server_process_that_died_is_not_held_elsewhere(
     assert again[0].startswith("CUSTOM ambient:interrupt_lapsed")
     assert custom_values(again, "acp:session")[0]["started"] == "resumed"
     assert again[-1] == "RF success"
+
+
+@pytest.mark.parametrize("options", [{}, {"without": "load,resume"}])
+async def test_a_process_that_has_missed_a_turn_of_another_server_process_is_not_continued(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """The session has the same id in both. The first process knew nothing of what was said at the other, and nobody noticed."""
+    store = tmp_path / "threads.db"
+    async with (
+        serve(tmp_path, options, store=store) as world,
+        serve(tmp_path, options, store=store) as other,
+    ):
+        here, there = world.thread(), other.thread()
+        await here.say("say one")
+        there.count = here.count
+        await there.say("say two")
+        here.count = there.count
+        words = await here.say("say three")
+        await here.say("say four")
+    assert custom_values(words, "acp:session")[0]["started"] == ("replayed" if options else "resumed")
+    assert spoken(words) == "three"

@@ -178,7 +178,7 @@ class ACPRun:
         self.memory = replace(self.memory, cwd=launch.bound_directory)
         position = self.memory.find_position(new_input.history)
         is_usable = False
-        if warm is not None and warm.id == position.session:
+        if warm is not None and warm.id == position.session and warm.received == self.memory.received:
             self._attach(warm)
             is_usable = await warm.end_turn()
             for event in self._stream.pending_events():
@@ -306,7 +306,7 @@ class ACPRun:
         self._check_not_stopping()
         blocks = self._build_prompt(session, new_input, missing_turns)
         user_id = new_input.user.id if new_input.user is not None else None
-        self.memory = self.memory.add_received(user_id)
+        self._add_received(session, user_id)
         session.queued_prompts.clear()
         await session.send_prompt(blocks)
         session.turn.has_earlier_turns = bool(missing_turns)
@@ -322,9 +322,13 @@ class ACPRun:
         session = self._stream.session
         prompts, session.queued_prompts = session.queued_prompts, []
         for prompt in prompts:
-            self.memory = self.memory.add_received(prompt.user_id)
+            self._add_received(session, prompt.user_id)
         await session.send_prompt([block for prompt in prompts for block in prompt.blocks])
         session.turn.message_ids |= {prompt.user_id: None for prompt in prompts if prompt.user_id is not None}
+
+    def _add_received(self, session: AgentSession, user_id: str | None) -> None:
+        self.memory = self.memory.add_received(user_id)
+        session.received = self.memory.received
 
     def _check_not_stopping(self) -> None:
         """Raises: BridgeError if the run was stopped meanwhile. It ends as cancelled."""

@@ -73,6 +73,8 @@ class AgentSession:
         self.needs_instructions = False
         """True until the first prompt of a new session, which has the instructions: an agent keeps its own system prompt."""
         self.queued_prompts: list[QueuedPrompt] = []
+        self.received: tuple[str, ...] = ()
+        """Ids of the newest user messages that the process has, as the thread's memory has them. Another process may have got more."""
         self._shared = shared
         self._config = shared.config
         self._profile = shared.profile
