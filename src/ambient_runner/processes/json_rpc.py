@@ -212,6 +212,8 @@ class JsonRpcPeer:
             self._receive(repaired)
             return
         self.junk_lines += 1
+        if self.junk_lines == 1:
+            logger.warning("%s writes lines that are no JSON-RPC messages. They are passed over.", self._name)
         if start == b"[":
             self.respond_error(None, INVALID_REQUEST, "Batches are not supported")
 

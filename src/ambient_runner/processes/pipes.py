@@ -11,6 +11,7 @@ import fcntl
 import os
 import sys
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ExitWatch", "InputPipe", "OutputPipe"]
 
-_BLOCK_BYTES = 1 << 18
+_MAX_BLOCK_BYTES = 1 << 18
 """Bytes that are read at once. After every read, other threads may run before this one."""
+_MIN_BLOCK_BYTES = 1 << 12
+_MAX_BLOCK_SECONDS = 0.005
+"""Blocks that take longer to deliver become smaller: a process that floods short lines must not keep the event loop from others."""
 _MAX_DRAINED_BLOCKS = 64
 
 
@@ -36,6 +40,7 @@ class OutputPipe:
         self._fd = file.fileno()
         self._on_data = on_data
         self._on_end = on_end
+        self._block_bytes = _MAX_BLOCK_BYTES
         self._loop = asyncio.get_running_loop()
         os.set_blocking(self._fd, False)
         _enlarge_pipe(self._fd)
@@ -66,15 +71,23 @@ class OutputPipe:
     def _read(self) -> bool:
         """Deliver one block. Return False if there is none."""
         try:
-            data = os.read(self._fd, _BLOCK_BYTES)
+            data = os.read(self._fd, self._block_bytes)
         except BlockingIOError:
             return False
         if data:
+            started = time.perf_counter()
             self._on_data(data)
+            self._adapt_block_size(time.perf_counter() - started)
         else:
             self.close()
             self._on_end()
         return bool(data)
+
+    def _adapt_block_size(self, seconds: float) -> None:
+        if seconds > _MAX_BLOCK_SECONDS:
+            self._block_bytes = max(_MIN_BLOCK_BYTES, self._block_bytes // 2)
+        elif self._block_bytes < _MAX_BLOCK_BYTES and seconds < _MAX_BLOCK_SECONDS / 4:
+            self._block_bytes *= 2
 
 
 class InputPipe:
@@ -178,7 +191,7 @@ def _enlarge_pipe(fd: int) -> None:
     """Let a pipe hold a whole block, where the system allows it: the process writes on while the loop is busy."""
     if sys.platform == "linux":
         with suppress(OSError):
-            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _BLOCK_BYTES)
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _MAX_BLOCK_BYTES)
 
 
 def _open_pidfd(pid: int) -> int | None:
