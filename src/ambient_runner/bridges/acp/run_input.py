@@ -10,7 +10,7 @@ from ambient_runner.bridges.acp.config import PROP
 from ambient_runner.bridges.acp.messages import text_block, to_content_blocks
 from ambient_runner.bridges.acp.session_state import STATE_KEY
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.bridges.toolkit.prompt_text import preamble_texts
+from ambient_runner.bridges.toolkit.prompt_text import preamble_texts, tagged_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,5 +44,5 @@ def build_prompt(
     if new_input.user is not None:
         blocks += to_content_blocks(new_input.user.content, capabilities)
     if instructions:  # Last: agents take the beginning of a conversation for its title.
-        blocks.append(text_block(f"<instructions>\n{instructions}\n</instructions>\n"))
+        blocks.append(text_block(tagged_text("instructions", instructions)))
     return blocks

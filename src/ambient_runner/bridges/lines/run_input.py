@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.toolkit.content import content_text
-from ambient_runner.bridges.toolkit.prompt_text import preamble_texts
+from ambient_runner.bridges.toolkit.prompt_text import preamble_texts, tagged_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ def build_prompt(
 
 def _prompt_text(context: RunContext, missing_turns: Sequence[Turn], instructions: str) -> str:
     user = context.new_input.user
-    texts = [f"<instructions>\n{instructions}\n</instructions>\n"] if instructions else []
+    texts = [tagged_text("instructions", instructions)] if instructions else []
     texts += preamble_texts(context.run_input, context.new_input, missing_turns)
     if user is not None:
         texts.append(content_text(user.content))
