@@ -19,7 +19,7 @@ import anyio.to_thread
 from ambient_runner.errors import ConfigError, LeaseLost, LedgerError
 from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, check_facts
 from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail
-from ambient_runner.ledger.sqlite import queries, thread_queries
+from ambient_runner.ledger.sqlite import checkpoints, queries, thread_queries
 from ambient_runner.ledger.sqlite.committer import CommitJob, CommitOutcome, Committer
 from ambient_runner.ledger.sqlite.file_check import OpenedFile
 from ambient_runner.ledger.sqlite.outage import Outage
@@ -284,8 +284,11 @@ class SqliteLedger:
     async def list_abandoned_runs(self, *, limit: int = 100) -> list[RunInfo]:
         return await self._run_query(queries.list_abandoned_runs, self._worker, limit)
 
-    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        return await self._run_query(queries.find_checkpoint, key, at)
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None, *, epoch: str = "") -> Checkpoint | None:
+        return await self._run_query(checkpoints.find_checkpoint, key, at, epoch)
+
+    async def list_checkpoint_parts(self, key: ThreadKey) -> list[int]:
+        return await self._run_query(checkpoints.list_checkpoint_parts, key)
 
     async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, *, epoch: str = "") -> None:
         await self._run_command(lambda writes: writes.trim_thread(key, checkpoint, epoch))
