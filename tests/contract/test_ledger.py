@@ -38,7 +38,7 @@ from ambient_runner.ledger import (
     ThreadStatus,
     Writer,
 )
-from ambient_runner.ledger.records import Encoded, TextRun
+from ambient_runner.ledger.records import CheckpointPart, CheckpointUpdate, Encoded, TextRun
 from tests.machine_speed import unless_hung
 
 if TYPE_CHECKING:
@@ -1155,6 +1155,85 @@ class TestRetention:
         await a_run(ledger)
         with pytest.raises(ValueError):
             await ledger.trim_thread(KEY, Checkpoint(seq=2, body=b"{}"))
+
+
+class TestCheckpointsOfRuns:
+    async def end_with(self, ledger: Ledger, checkpoint: CheckpointUpdate | None, run: str = "run-1") -> None:
+        """A run of one line that ends with this checkpoint. It adds two entries."""
+        async with running(ledger, run) as writer:
+            writer.append(b"line")
+            await writer.flush()
+            await writer.finish_run(checkpoint=checkpoint)
+
+    async def test_a_run_ends_with_a_checkpoint_and_nothing_is_dropped(self, ledger: Ledger) -> None:
+        await self.end_with(ledger, CheckpointUpdate(seq=2, body=b"head", new_part=b"one"))
+        found = Checkpoint(seq=2, body=b"head", parts=(CheckpointPart(2, b"one"),))
+        assert await ledger.get_checkpoint(KEY) == await ledger.get_checkpoint(KEY, 2) == found
+        assert await ledger.get_checkpoint(KEY, 1) is None
+        assert await stored(ledger) == [(1, STARTED.body), (2, b"line")]
+
+    async def test_the_next_one_keeps_parts_and_adds_one(self, ledger: Ledger) -> None:
+        await self.end_with(ledger, CheckpointUpdate(seq=2, body=b"head", new_part=b"one"))
+        await self.end_with(ledger, CheckpointUpdate(seq=4, body=b"head2", kept_parts=(2,), new_part=b"two"), "run-2")
+        await self.end_with(ledger, CheckpointUpdate(seq=6, body=b"head3", kept_parts=(2, 4)), "run-3")
+        assert await ledger.list_checkpoint_parts(KEY) == [2, 4]
+        parts = (CheckpointPart(2, b"one"), CheckpointPart(4, b"two"))
+        assert await ledger.get_checkpoint(KEY) == Checkpoint(seq=6, body=b"head3", parts=parts)
+        assert await ledger.get_checkpoint(KEY, 5) is None
+        await self.end_with(ledger, CheckpointUpdate(seq=8, body=b"head4", kept_parts=(2,), new_part=b"2"), "run-4")
+        parts = (CheckpointPart(2, b"one"), CheckpointPart(8, b"2"))
+        assert await ledger.get_checkpoint(KEY) == Checkpoint(seq=8, body=b"head4", parts=parts)
+
+    async def test_a_checkpoint_on_parts_that_are_not_there_is_left_out(self, ledger: Ledger) -> None:
+        await self.end_with(ledger, CheckpointUpdate(seq=2, body=b"head", new_part=b"one"))
+        await self.end_with(ledger, CheckpointUpdate(seq=4, body=b"no", kept_parts=(1,), new_part=b"two"), "run-2")
+        found = await ledger.get_checkpoint(KEY)
+        assert found == Checkpoint(seq=2, body=b"head", parts=(CheckpointPart(2, b"one"),))
+        run = await ledger.get_run(KEY, "run-2")
+        assert run is not None
+        assert run.last == 4
+
+    async def test_a_checkpoint_is_never_ahead_of_what_is_committed(self, ledger: Ledger) -> None:
+        async with running(ledger) as writer:
+            writer.append(b"line")
+            with pytest.raises(ValueError):
+                await writer.finish_run(checkpoint=CheckpointUpdate(seq=2, body=b"head"))
+            await writer.finish_run()
+        assert await ledger.get_checkpoint(KEY) is None
+
+    async def test_readers_after_the_dropped_entries_begin_at_retentions_checkpoint(self, ledger: Ledger) -> None:
+        await self.end_with(ledger, None)
+        await self.end_with(ledger, CheckpointUpdate(seq=4, body=b"head", new_part=b"one"), "run-2")
+        dropped = Checkpoint(seq=2, body=b"{}")
+        await ledger.trim_thread(KEY, dropped)
+        assert await ledger.get_checkpoint(KEY, 3) == dropped
+        newest = await ledger.get_checkpoint(KEY, 4)
+        assert newest is not None
+        assert newest.body == b"head"
+
+    async def test_retention_that_overtakes_a_checkpoint_replaces_it(self, ledger: Ledger) -> None:
+        await self.end_with(ledger, CheckpointUpdate(seq=2, body=b"head", new_part=b"one"))
+        await self.end_with(ledger, None, "run-2")
+        await ledger.trim_thread(KEY, Checkpoint(seq=3, body=b"{}"))
+        assert await ledger.get_checkpoint(KEY) == Checkpoint(seq=3, body=b"{}")
+        assert await ledger.list_checkpoint_parts(KEY) == []
+
+    async def test_an_erased_thread_has_no_checkpoint_and_the_next_one_none_of_it(self, ledger: Ledger) -> None:
+        await self.end_with(ledger, CheckpointUpdate(seq=2, body=b"head", new_part=b"one"))
+        erased = await info_of(ledger)
+        await ledger.erase_thread(KEY)
+        assert await ledger.get_checkpoint(KEY) is None
+        await self.end_with(ledger, CheckpointUpdate(seq=2, body=b"new"))
+        assert await ledger.get_checkpoint(KEY) == Checkpoint(seq=2, body=b"new")
+        assert await ledger.get_checkpoint(KEY, epoch=erased.epoch) is None
+
+    async def test_a_writer_that_lost_its_lease_stores_none(self, ledger: Ledger) -> None:
+        async with running(ledger) as writer:
+            await writer.flush()
+            await ledger.erase_thread(KEY)
+            with pytest.raises(LeaseLost):
+                await writer.finish_run(checkpoint=CheckpointUpdate(seq=1, body=b"head"))
+        assert await ledger.get_checkpoint(KEY) is None
 
 
 class TestErasure:

@@ -24,6 +24,7 @@ from ambient_runner.ledger import (
     ThreadLabels,
     Writer,
 )
+from ambient_runner.ledger.records import CheckpointUpdate
 from ambient_runner.ledger.sqlite.connection import connect as open_connection
 from tests.machine_speed import unless_hung
 
@@ -307,6 +308,30 @@ class TestOnDisk:
                 assert files_with(secret, path) != []
                 await ledger.erase_thread(key)
                 assert files_with(secret, path) == []
+
+    async def test_no_byte_of_a_checkpoint_stays_after_two_hundred_of_them(self, path: Path) -> None:
+        """Checkpoints of all sizes, of threads that write them in turns, keep or replace parts, and are erased one after another."""
+        chance = random.Random(7)
+        keys = [KEY._replace(id=f"t{number}") for number in range(4)]
+        async with SqliteLedger(path) as ledger:
+            for turn in range(50):
+                for number in chance.sample(range(4), 4):
+                    parts = await ledger.list_checkpoint_parts(keys[number])
+                    secret = b"violet-%d-" % number
+                    async with await ledger.acquire_lease(keys[number], f"run-{turn}") as writer:
+                        first = await writer.begin_run([STARTED], run_id="client", agent="demo", claim=None)
+                        checkpoint = CheckpointUpdate(
+                            seq=first,
+                            body=secret * chance.choice([1, 20, 500, 5000]),
+                            kept_parts=tuple(parts[: chance.choice([len(parts), len(parts), 1, 0])]),
+                            new_part=secret * chance.choice([0, 1, 20, 500, 5000]),
+                        )
+                        await writer.finish_run(checkpoint=checkpoint)
+            for number, key in enumerate(keys):
+                assert files_with(b"violet-%d-" % number, path) != []
+                await ledger.erase_thread(key)
+                assert files_with(b"violet-%d-" % number, path) == []
+            assert rows(path, "SELECT count(*) FROM checkpoint_part WHERE thread_no IS NOT NULL") == [(0,)]
 
     async def test_no_byte_of_a_title_stays_after_two_hundred_renames(self, path: Path) -> None:
         """Titles of all lengths, of threads that are renamed in turns and erased one after another."""

@@ -25,6 +25,7 @@ from ambient_runner.ledger import (
     ThreadStatus,
     Writer,
 )
+from ambient_runner.ledger.records import CheckpointUpdate
 from tests.hypothesis_profiles import examples
 
 KEYS = [ThreadKey("acme", "ann", "t0"), ThreadKey("acme", "bob", "t0")]
@@ -47,6 +48,7 @@ steps = st.one_of(
     st.tuples(st.just("append"), threads, st.binary(max_size=5).map(lambda line: line.replace(b"\n", b""))),
     st.tuples(st.just("flush"), threads, st.none()),
     st.tuples(st.just("finish"), threads, st.sampled_from(["waiting", "finished", "failed", "stopped"])),
+    st.tuples(st.just("finish_with_checkpoint"), threads, small),
     st.tuples(st.just("label"), threads, labels),
     st.tuples(st.just("list"), threads, st.sampled_from(["", "Ä", "t0", "x"])),
     st.tuples(st.just("release"), threads, st.none()),
@@ -98,6 +100,13 @@ class Story:
     async def finish(self, key: ThreadKey, status: ThreadStatus) -> None:
         if writer := self.writers.get(key):
             await writer.finish_run(status)
+
+    async def finish_with_checkpoint(self, key: ThreadKey, kept: int) -> None:
+        if writer := self.writers.get(key):
+            seq = await writer.flush()
+            parts = (await self.ledger.list_checkpoint_parts(key))[:kept]
+            update = CheckpointUpdate(seq=seq, body=b"%d" % seq, kept_parts=tuple(parts), new_part=b"x" * (kept % 3))
+            await writer.finish_run(checkpoint=update)
 
     async def label(self, key: ThreadKey, chosen: ThreadLabels) -> object:
         return await self.ledger.append_facts(key, [Fact(owner="x", kind="y", body=b"label")], labels=chosen)
@@ -154,6 +163,8 @@ class Story:
             uses,
             await self.ledger.find_run_at(key, after),
             await self.ledger.get_checkpoint(key),
+            await self.ledger.get_checkpoint(key, after),
+            await self.ledger.list_checkpoint_parts(key),
             sorted(await self.ledger.list_abandoned_runs(), key=lambda run: (run.thread, run.key)),
         )
 

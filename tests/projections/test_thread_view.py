@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.errors import LedgerError
-from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.ledger.records import RUNTIME, Batch, CheckpointPart, CheckpointUpdate
 from ambient_runner.projections.open_interrupts import OpenInterrupt
 from ambient_runner.projections.thread_view import (
     INPUT,
@@ -367,6 +369,65 @@ def test_a_thread_saved_and_restored_at_any_entry_continues_the_same() -> None:
         restored = ThreadView.from_checkpoint(before.seq, before.to_checkpoint(), hidden=("_*",))
         assert (restored.seq, facts_of(restored)) == (before.seq, facts_of(before))
         assert facts_of(fold(restored, entries[cut:])) == facts_of(whole)
+
+
+class StoredParts:
+    """The newest checkpoint of a thread as a store has it."""
+
+    def __init__(self) -> None:
+        self.head: CheckpointUpdate | None = None
+        self.parts: list[CheckpointPart] = []
+        self.written = 0
+
+    def store(self, view: ThreadView) -> None:
+        self.head = view.update_checkpoint([part.seq for part in self.parts])
+        assert [part.seq for part in self.parts[: len(self.head.kept_parts)]] == list(self.head.kept_parts)
+        self.parts = self.parts[: len(self.head.kept_parts)]
+        if self.head.new_part:
+            self.parts.append(CheckpointPart(self.head.seq, self.head.new_part))
+        self.written += len(self.head.new_part)
+
+    def read(self) -> ThreadView:
+        assert self.head is not None
+        view = ThreadView.from_checkpoint(self.head.seq, self.head.body)
+        assert view.checkpoint is not None
+        view.checkpoint = view.checkpoint._replace(parts=tuple(map(view.restore_part, self.parts)))
+        return view
+
+
+@given(cuts=st.lists(st.integers(0, 40), max_size=6), restores=st.sets(st.integers(0, 5)))
+def test_a_thread_read_from_a_checkpoint_in_parts_is_the_thread_folded_from_its_entries(
+    cuts: list[int], restores: set[int]
+) -> None:
+    entries, stored, view = singles(eventful()), StoredParts(), ThreadView()
+    for number, cut in enumerate(sorted(cuts)):
+        fold(view, entries[:cut])
+        stored.store(view)
+        read = stored.read()
+        assert (read.seq, read.to_checkpoint()) == (view.seq, view.to_checkpoint())
+        assert read.accepted_after == view.accepted_after
+        view = read if number in restores else view.copy()
+    assert fold(view, entries).to_checkpoint() == fold(ThreadView(), entries).to_checkpoint()
+
+
+def test_a_checkpoint_writes_the_messages_since_the_last_one() -> None:
+    thread, stored, view = Thread(), StoredParts(), ThreadView()
+    for number in range(20):
+        thread.events(f"k{number}", started(UserMessage(id=f"u{number}", content="x" * 1000)), *ended())
+        stored.store(fold(view, thread.batches))
+    assert len(stored.parts) == 20
+    assert stored.written < 20 * 1200
+    assert stored.read().transcript.messages() == view.transcript.messages()
+
+
+def test_parts_that_another_process_has_replaced_are_written_anew() -> None:
+    thread, stored, view = Thread().events("k1", started(HELLO), *ended()), StoredParts(), ThreadView()
+    stored.store(fold(view, thread.batches))
+    other = stored.read()
+    thread.fact(THREAD_OWNER, REWOUND, {"to": ""}).events("k2", started(UserMessage(id="v", content="new")), *ended())
+    stored.store(fold(other, thread.batches))
+    stored.store(fold(view, thread.batches))
+    assert stored.read().transcript.messages() == fold(ThreadView(), thread.batches).transcript.messages()
 
 
 def test_batches_fold_the_same_however_they_are_cut() -> None:

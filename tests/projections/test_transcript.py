@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
     ActivityDelta,
@@ -226,3 +229,72 @@ def test_an_activity_is_not_multiplied_or_nested_without_end() -> None:
     [activity] = transcript.messages()
     assert isinstance(activity, ActivityMessage)
     assert (len(activity.content), nesting_depth(activity.content)) == (8, MAX_MESSAGE_DEPTH)
+
+
+IDS = st.sampled_from("abc")
+METADATA = st.none() | st.just({"x": 1})
+EVENTS = st.one_of(
+    st.builds(TextMessageStart, message_id=IDS, metadata=METADATA),
+    st.builds(TextMessageContent, message_id=IDS, delta=st.sampled_from(["one ", "two "]), metadata=METADATA),
+    st.builds(TextMessageEnd, message_id=IDS, metadata=METADATA),
+    st.builds(ReasoningMessageStart, message_id=IDS),
+    st.builds(ReasoningMessageContent, message_id=IDS, delta=st.just("hm "), metadata=METADATA),
+    st.builds(ToolCallStart, tool_call_id=IDS, tool_call_name=st.just("tool"), parent_message_id=st.none() | IDS),
+    st.builds(ToolCallArgs, tool_call_id=IDS, delta=st.just("{}"), metadata=METADATA),
+    st.builds(ToolCallResult, message_id=st.sampled_from("rs"), tool_call_id=IDS, content=st.just("ok")),
+    st.builds(
+        ActivitySnapshot,
+        message_id=IDS,
+        activity_type=st.just("plan"),
+        content=st.just({"n": 1}),
+        replace=st.sampled_from([None, False]),
+        metadata=METADATA,
+    ),
+    st.builds(
+        ActivityDelta,
+        message_id=IDS,
+        activity_type=st.just("plan"),
+        patch=st.just([{"op": "add", "path": "/more", "value": 2}]),
+    ),
+    st.builds(
+        ReasoningEncryptedValue,
+        subtype=st.sampled_from(["message", "tool-call"]),
+        entity_id=IDS,
+        encrypted_value=st.just("secret"),
+    ),
+    st.builds(
+        MessagesSnapshot,
+        messages=st.lists(
+            st.builds(
+                AssistantMessage, id=IDS, content=st.just("whole"), tool_calls=st.none() | st.just([tool_call("a")])
+            ),
+            max_size=2,
+        ),
+    ),
+)
+
+
+@given(before=st.lists(EVENTS, max_size=12), ours=st.lists(EVENTS, max_size=8), theirs=st.lists(EVENTS, max_size=8))
+def test_a_copy_and_its_original_fold_as_if_they_shared_nothing(
+    before: list[Event], ours: list[Event], theirs: list[Event]
+) -> None:
+    original = folded(*before)
+    copied = original.copy()
+    for at in range(max(len(ours), len(theirs))):
+        folded(*ours[at : at + 1], after=original)
+        folded(*theirs[at : at + 1], after=copied)
+    assert original.messages() == folded(*before, *ours).messages()
+    assert copied.messages() == folded(*before, *theirs).messages()
+
+
+@given(events=st.lists(EVENTS, max_size=20), reads=st.sets(st.integers(0, 20)))
+def test_reading_changes_nothing(events: list[Event], reads: set[int]) -> None:
+    read, unread = Transcript(), folded(*events)
+    for at, event in enumerate(events):
+        if at in reads:
+            read.messages()
+        read.apply(event)
+    assert read.messages() == unread.messages()
+    assert [read.find_call(each) for each in "abc"] == [unread.find_call(each) for each in "abc"]
+    assert read.all_ids() == unread.all_ids()
+    assert read.estimated_bytes == Transcript(read.messages()).estimated_bytes

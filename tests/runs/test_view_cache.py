@@ -291,3 +291,42 @@ def one_batch_per_entry(batches: list[Batch]) -> list[Batch]:
         for batch in batches
         for seq, line in enumerate(batch.lines, batch.first)
     ]
+
+
+async def threads_of(runner: Runner, count: int, *, text: str) -> list[ThreadEpoch]:
+    """Run once on each of so many threads, with a message of this text."""
+    for number in range(count):
+        await run_once(runner, user(f"u{number}", text), thread=f"t{number}")
+    infos = [await runner.ledger.get_thread(KEY._replace(id=f"t{number}")) for number in range(count)]
+    return [ThreadEpoch(info.key, info.epoch) for info in infos if info is not None]
+
+
+async def test_threads_stay_in_memory_up_to_a_number_of_bytes() -> None:
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        threads = await threads_of(runner, 100, text="x" * 100_000)
+        views = ViewCache(runner.ledger, max_bytes=1 << 20)
+        for thread in threads:
+            await views.view_at(thread, 4)
+            await views.view_at(threads[0], 4)
+        kept = [thread for thread in threads if views.is_past(thread, 3)]
+    assert 7 <= len(kept) <= 10
+    assert kept[0] == threads[0]
+    assert kept[1:] == threads[-len(kept) + 1 :]
+
+
+async def test_small_threads_stay_in_memory_however_many() -> None:
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        threads = await threads_of(runner, 100, text="x")
+        views = ViewCache(runner.ledger, max_bytes=4 << 20)
+        for thread in threads:
+            await views.view_at(thread, 4)
+        assert all(views.is_past(thread, 3) for thread in threads)
+
+
+async def test_the_thread_that_was_used_last_stays_in_memory_however_large() -> None:
+    settings = dataclasses.replace(SETTINGS, view_cache=1)
+    async with runner_of(ScriptedAgent(hello), settings) as runner:
+        threads = await threads_of(runner, 2, text="x")
+        for thread in threads:
+            await runner.views.view_at(thread, 4)
+        assert [runner.views.is_past(thread, 3) for thread in threads] == [False, True]

@@ -62,6 +62,7 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("adapter_idle", parsers.parse_seconds),
     _make_option("max_body", parsers.parse_size),
     _make_option("retain", parsers.integer_between(0, 1_000_000_000)),
+    _make_option("view_cache", parsers.parse_size),
     _make_option("slow_reader", parsers.parse_seconds),
     _make_option("heartbeat", parsers.parse_seconds),
     _make_option("operators", parsers.parse_names),

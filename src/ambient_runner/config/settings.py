@@ -133,6 +133,8 @@ class Settings:
     max_body: int = 10 << 20
     retain: int = 0
     """Minimum number of a thread's newest entries to retain; 0 retains all."""
+    view_cache: int = 128 << 20
+    """Memory for folded threads, which the next run and the next page that opens need."""
     slow_reader: float = 60.0
     heartbeat: float = 15.0
     operators: tuple[str, ...] = ()

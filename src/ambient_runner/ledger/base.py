@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Batch,
         ChangedThreads,
         Checkpoint,
+        CheckpointUpdate,
         Encoded,
         Fact,
         IdempotencyClaim,
@@ -95,6 +96,11 @@ class Writer(Protocol):
         """Number of events queued through this writer so far."""
         ...
 
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of those events."""
+        ...
+
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -130,8 +136,13 @@ class Writer(Protocol):
         """Wait until everything appended is committed and published. Return the newest committed seq of this run."""
         ...
 
-    async def finish_run(self, status: ThreadStatus = "finished") -> None:
-        """Flush, and mark the run ended at its newest entry, in the transaction that writes it. It also sets the thread's status."""
+    async def finish_run(
+        self, status: ThreadStatus = "finished", *, checkpoint: CheckpointUpdate | None = None
+    ) -> None:
+        """Flush, and mark the run ended at its newest entry, in the transaction that writes it. It also sets the thread's status.
+
+        `checkpoint` becomes the newest one of the thread, in the same transaction. Raises: ValueError if it is ahead of what is committed.
+        """
         ...
 
     async def wait_for_stop(self) -> str:
@@ -309,12 +320,19 @@ class Ledger(Protocol):
         """
         ...
 
-    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        """Return the newest checkpoint at or before `at`."""
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None, *, epoch: str = "") -> Checkpoint | None:
+        """Return the newest checkpoint at or before `at`; with `epoch`, only of the thread with that epoch.
+
+        A thread has up to two: the newest that a run has written, and the one in place of the entries that were dropped.
+        """
+        ...
+
+    async def list_checkpoint_parts(self, key: ThreadKey) -> list[int]:
+        """Return the seqs of the parts of the thread's newest checkpoint, in order. Only the holder of the lease changes them."""
         ...
 
     async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, *, epoch: str = "") -> None:
-        """Store the checkpoint in place of the previous one, and drop the entries it covers. An earlier one than that is not stored.
+        """Store the checkpoint in place of the entries it covers and drop them. An earlier one than the last is not stored.
 
         With `epoch`, only of the thread with that epoch.
         Raises: UnknownThread, also if that one was erased; ValueError if the checkpoint is ahead of the thread.

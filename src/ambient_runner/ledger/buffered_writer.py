@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     from ambient_runner.errors import LedgerError
     from ambient_runner.ledger.base import DeferredEncoder
-    from ambient_runner.ledger.records import Fact, IdempotencyClaim, TextRun, ThreadKey, ThreadLabels, ThreadStatus
+    from ambient_runner.ledger.records import (
+        CheckpointUpdate,
+        Fact,
+        IdempotencyClaim,
+        TextRun,
+        ThreadKey,
+        ThreadLabels,
+        ThreadStatus,
+    )
 
 MAX_QUEUED_ENTRIES = 4096
 """Uncommitted entries of a writer from which on its producer must wait."""
@@ -45,6 +53,8 @@ class Append(NamedTuple):
     """The joined text of the lines, if it is known."""
     end_status: ThreadStatus | None
     """The thread's status from the end of the run on; None if the run goes on."""
+    checkpoint: CheckpointUpdate | None = None
+    """The checkpoint to write with the end of the run."""
 
     @property
     def entry_count(self) -> int:
@@ -142,12 +152,14 @@ class BufferedWriter:
         self._is_dirty = False
         self._end_status: ThreadStatus | None = None
         """Status to end the run with; None if its end is not queued."""
+        self._checkpoint: CheckpointUpdate | None = None
         self._newest = 0
         self._queued = 0
         self._queued_at_last_check = 0
         self._committed = 0
         self._uncommitted_bytes = 0
         self._buffered_bytes = 0
+        self._submitted_bytes = 0
         self._batch_lines = _FIRST_BATCH_LINES
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._stop_reason: str | None = None
@@ -156,6 +168,10 @@ class BufferedWriter:
     @property
     def queued_count(self) -> int:
         return self._queued
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._submitted_bytes + self._buffered_bytes
 
     async def __aenter__(self) -> Self:
         return self
@@ -226,10 +242,14 @@ class BufferedWriter:
         await self._wait_committed()
         return self._newest
 
-    async def finish_run(self, status: ThreadStatus = "finished") -> None:
+    async def finish_run(
+        self, status: ThreadStatus = "finished", *, checkpoint: CheckpointUpdate | None = None
+    ) -> None:
         if self._refusal is not None:
             raise copy_error(self._refusal)
-        self._end_status = status
+        if checkpoint is not None and checkpoint.seq > max(self._newest, self.last):
+            raise ValueError("A checkpoint cannot be ahead of its thread.")
+        self._end_status, self._checkpoint = status, checkpoint
         self._encode_deferred()
         # The end mark counts as one more entry, so that `_wait_committed` waits for it too.
         self._queued += 1
@@ -266,9 +286,10 @@ class BufferedWriter:
         text, self._text = self._text, None
         if len(lines) >= self._batch_lines:
             self._batch_lines = min(_MAX_BATCH_LINES, self._batch_lines * 4)
+        self._submitted_bytes += size
         end_status, self._end_status = self._end_status, None
         self._is_dirty = False
-        return Append(self, lines, size, text, end_status)
+        return Append(self, lines, size, text, end_status, self._checkpoint if end_status is not None else None)
 
     def mark_committed(self, count: int, size: int, newest: int) -> None:
         """For the store: record that `count` queued entries of `size` bytes are on disk and published."""

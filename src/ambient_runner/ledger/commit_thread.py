@@ -157,4 +157,5 @@ def _merge_appends(earlier: Append, later: Append) -> Append:
         earlier.size + later.size,
         earlier.text.followed_by(later.text) if earlier.text else None,
         earlier.end_status or later.end_status,
+        earlier.checkpoint or later.checkpoint,
     )

@@ -34,6 +34,7 @@ from ambient_runner.ledger.records import (
     RUNTIME,
     Batch,
     Checkpoint,
+    CheckpointPart,
     Fact,
     IdempotencyClaim,
     IdempotencyRecord,
@@ -50,7 +51,14 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import Ledger, StoreSettings, Tail, Writer
     from ambient_runner.ledger.fanout import Channel
-    from ambient_runner.ledger.records import ArchivedFilter, ChangedThreads, TextRun, ThreadKey, ThreadStatus
+    from ambient_runner.ledger.records import (
+        ArchivedFilter,
+        ChangedThreads,
+        CheckpointUpdate,
+        TextRun,
+        ThreadKey,
+        ThreadStatus,
+    )
 
 _RELEASE_CHECK_INTERVAL = 3600.0
 """Seconds between checks if a lease is free. Every release is notified here, so they find nothing."""
@@ -79,6 +87,8 @@ class _StoredThread:
     batches: list[Batch] = field(default_factory=list[Batch])
     runs: dict[str, RunInfo] = field(default_factory=dict[str, RunInfo])
     checkpoint: Checkpoint | None = None
+    """The one in place of the dropped entries."""
+    newest_checkpoint: Checkpoint | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -338,10 +348,18 @@ class MemoryLedger:
         found = [run for thread in free for run in thread.runs.values() if not run.last]
         return random.sample(found, min(limit, len(found)))
 
-    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None, *, epoch: str = "") -> Checkpoint | None:
         thread = self._threads.get(key)
-        found = thread.checkpoint if thread else None
-        return found if found and (at is None or found.seq <= at) else None
+        if thread is None or epoch not in ("", thread.epoch):
+            return None
+        stored = [found for found in (thread.checkpoint, thread.newest_checkpoint) if found is not None]
+        usable = [found for found in stored if at is None or found.seq <= at]
+        return max(usable, key=lambda found: found.seq, default=None)
+
+    async def list_checkpoint_parts(self, key: ThreadKey) -> list[int]:
+        thread = self._threads.get(key)
+        newest = thread.newest_checkpoint if thread else None
+        return [part.seq for part in newest.parts] if newest else []
 
     async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, *, epoch: str = "") -> None:
         self._scheduler.flush()
@@ -353,6 +371,8 @@ class MemoryLedger:
         if checkpoint.seq <= thread.floor:
             return
         thread.checkpoint = checkpoint
+        if thread.newest_checkpoint is not None and thread.newest_checkpoint.seq <= checkpoint.seq:
+            thread.newest_checkpoint = None  # The entries after it are gone.
         thread.batches = [
             slice_batch(batch, checkpoint.seq + 1) for batch in thread.batches if batch.last > checkpoint.seq
         ]
@@ -387,6 +407,8 @@ class MemoryLedger:
         if append.end_status is not None:
             thread.runs[writer.run] = replace(info, last=newest)
             self._touch_thread(thread, ThreadLabels(status=append.end_status))
+            if append.checkpoint is not None:
+                _store_checkpoint(thread, append.checkpoint)
         writer.mark_committed(append.entry_count, append.size, newest)
 
     def _write_facts(self, key: ThreadKey, thread: _StoredThread, run: str, facts: Sequence[Fact]) -> None:
@@ -498,6 +520,16 @@ def _slice_batches(batches: list[Batch], after: int, until: int | None, limit: i
 
 def _newest_seq_of_run(thread: _StoredThread, run: str) -> int:
     return next((batch.last for batch in reversed(thread.batches) if batch.run == run), thread.last)
+
+
+def _store_checkpoint(thread: _StoredThread, checkpoint: CheckpointUpdate) -> None:
+    """Store the newest checkpoint. It is left out if it needs parts that are not there: folds then start at an earlier one."""
+    stored = thread.newest_checkpoint.parts if thread.newest_checkpoint else ()
+    kept = stored[: len(checkpoint.kept_parts)]
+    if tuple(part.seq for part in kept) != checkpoint.kept_parts:
+        return
+    added = [CheckpointPart(checkpoint.seq, checkpoint.new_part)] if checkpoint.new_part else []
+    thread.newest_checkpoint = Checkpoint(seq=checkpoint.seq, body=checkpoint.body, parts=(*kept, *added))
 
 
 def _now_ms() -> int:

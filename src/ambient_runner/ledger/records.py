@@ -175,9 +175,30 @@ class IdempotencyRecord:
     run: RunInfo | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
-    """The folded thread up to and including `seq`; earlier entries may have been dropped. `body` is opaque JSON."""
+class CheckpointPart(NamedTuple):
+    """A part of a checkpoint that later ones may share. `seq` is that of the checkpoint it was written with."""
 
     seq: int
     body: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """The folded thread up to and including `seq`; earlier entries may have been dropped. Its bytes are opaque."""
+
+    seq: int
+    body: bytes
+    parts: tuple[CheckpointPart, ...] = ()
+    """What precedes the body, the oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointUpdate:
+    """A checkpoint that a run writes: it begins with parts of the one before it, so that only what is new is written."""
+
+    seq: int
+    body: bytes
+    kept_parts: tuple[int, ...] = ()
+    """The seqs of the parts that it begins with. The other ones are dropped."""
+    new_part: bytes = b""
+    """The part that follows them; empty for none."""

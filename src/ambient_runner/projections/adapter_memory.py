@@ -50,6 +50,11 @@ class AdapterMemory:
         """The value that the adapter stored last, decoded anew for every caller; None if there is none."""
         return msgspec.json.decode(self.runs[-1].value) if self.runs else None
 
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(memoryview(memory.value).nbytes for memory in self.runs)
+
     def store(self, run: str, value: Any) -> None:
         """Store the value of a run, in place of an earlier one."""
         others = [memory for memory in self.runs if memory.run != run]

@@ -2,7 +2,8 @@
 adapter's memory.
 
 Runs, admission and recovery use this view instead of reading events. The facts other than events that it folds are named
-here; those of unknown owners are ignored. Retention stores `to_checkpoint` in place of the entries it deletes.
+here; those of unknown owners are ignored. Retention stores `to_checkpoint` in place of the entries it deletes, and runs store
+`update_checkpoint` now and then, so that a fold of a long thread starts there.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.errors import LedgerError, Refused
-from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.ledger.records import RUNTIME, CheckpointUpdate
 from ambient_runner.projections.adapter_memory import AdapterMemory, RunMemory
 from ambient_runner.projections.annotations import Annotations
+from ambient_runner.projections.checkpoint_parts import (
+    StoredCheckpoint,
+    StoredMessages,
+    decode_messages,
+    encode_messages,
+    find_kept_parts,
+)
 from ambient_runner.projections.delta_text import join_deltas_at
 from ambient_runner.projections.open_interrupts import OpenInterrupt, OpenInterrupts
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
@@ -45,7 +53,7 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ambient_runner.ledger.records import Batch
+    from ambient_runner.ledger.records import Batch, CheckpointPart
     from ambient_runner.protocol.events import Event
 
 __all__ = [
@@ -78,6 +86,12 @@ STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
 
 _CHECKPOINT_VERSION = 1
+_VIEW_BYTES = 4096
+"""Bytes that a view takes besides what it holds."""
+_BYTES_PER_ID = 200
+_BYTES_PER_STATE_BYTE = 6
+"""Bytes of memory for each byte of a state's JSON, about."""
+_MAX_MEASURED_STATE = 16 << 20
 _UNREADABLE_CHECKPOINT = (
     "The checkpoint of this thread cannot be read by this version. Start the version that wrote it, or a newer one."
 )
@@ -143,6 +157,7 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     created: int = 0
     updated: int = 0
     fork: ThreadFork | None = None
+    accepted_after: dict[str, int] = {}
 
 
 class ThreadView:
@@ -159,9 +174,11 @@ class ThreadView:
         "accepted_after",
         "annotations",
         "buffered_results",
+        "checkpoint",
         "client_call_ids",
         "client_tools",
         "created",
+        "folded_bytes",
         "fork",
         "hidden",
         "last_run",
@@ -194,8 +211,12 @@ class ThreadView:
         self.fork: ThreadFork | None = None
         """Where the thread was copied from, if it began as a copy."""
         self.accepted_after: dict[str, int] = {}
-        """The seq of the entry before the run that accepted a user message, by message id. Those that a checkpoint covers are not in it:
-        their entries are gone."""
+        """The seq of the entry before the run that accepted a user message, by message id. Of those that retention's checkpoint covers
+        there is none: their entries are gone."""
+        self.checkpoint: StoredCheckpoint | None = None
+        """The newest stored checkpoint that is known here."""
+        self.folded_bytes = 0
+        """Bytes of the entries that were folded since that checkpoint."""
         self._seq_before_run: int | None = None
         """The seq of the entry before the input of the last run; None if a checkpoint covers it."""
         self._ts = 0
@@ -230,6 +251,7 @@ class ThreadView:
 
     def apply(self, batch: Batch) -> None:
         """Fold the new entries of this batch. Entries already folded are skipped."""
+        self.folded_bytes += batch.size
         new = batch.lines[max(0, self.seq + 1 - batch.first) :]
         self._ts = batch.ts
         self.created = self.created or batch.ts
@@ -415,34 +437,63 @@ class ThreadView:
         copied._calls_of_run = set(self._calls_of_run)
         copied.fork, copied.accepted_after = self.fork, dict(self.accepted_after)
         copied._seq_before_run = self._seq_before_run
+        copied.checkpoint, copied.folded_bytes = self.checkpoint, self.folded_bytes
         return copied
 
+    @property
+    def estimated_bytes(self) -> int:
+        """Memory that the view takes, about. Messages that it shares with other views count too."""
+        state = _BYTES_PER_STATE_BYTE * self.state.measure_size(_MAX_MEASURED_STATE)
+        ids = _BYTES_PER_ID * (len(self.accepted_after) + len(self.client_call_ids) + len(self.annotations.feedback))
+        return _VIEW_BYTES + self.transcript.estimated_bytes + state + ids + self._memory.size
+
     def to_checkpoint(self) -> bytes:
-        """Return everything but `seq` and `hidden` as one line of JSON. Works during a run, too."""
-        return msgspec.json.encode(
-            _ViewCheckpoint(
-                version=_CHECKPOINT_VERSION,
-                messages=self.transcript.messages(),
-                state=self.state.value,
-                failed=self.state.failed_count,
-                seen=self._state_at_end,
-                last_run=self.last_run,
-                interrupts=list(self.open_interrupts.values()),
-                pending_calls=self.pending_calls,
-                memories=self._memory.runs,
-                anchor=self._memory.anchor,
-                removed_ids=sorted(self.transcript.removed_ids),
-                withdrawn_ids=sorted(self.transcript.withdrawn_ids),
-                buffered_results=self.buffered_results,
-                digest_key=self._interrupts.digest_key,
-                client_tools=sorted(self.client_tools),
-                client_call_ids=sorted(self.client_call_ids),
-                calls_of_run=sorted(self._calls_of_run),
-                annotations=self.annotations,
-                created=self.created,
-                updated=self.updated,
-                fork=self.fork,
-            )
+        """Return everything but `seq` and `hidden` as one line of JSON, for retention. Works during a run, too."""
+        return msgspec.json.encode(self._to_saved(self.transcript.messages(), {}))
+
+    def update_checkpoint(self, stored_parts: Sequence[int]) -> CheckpointUpdate:
+        """Return the checkpoint to store now. It keeps those of the stored parts that have not changed since this view knows them.
+
+        It counts as stored from now on. If it is not, the next one is written later, and what it keeps follows from its `stored_parts`.
+        """
+        messages = self.transcript.messages()
+        kept = find_kept_parts(messages, self.checkpoint.parts if self.checkpoint else (), stored_parts)
+        new = tuple(messages[sum(len(part.messages) for part in kept) :])
+        update = CheckpointUpdate(
+            seq=self.seq,
+            body=msgspec.json.encode(self._to_saved([], self.accepted_after)),
+            kept_parts=tuple(part.seq for part in kept),
+            new_part=encode_messages(new) if new else b"",
+        )
+        parts = (*kept, StoredMessages(self.seq, new)) if new else kept
+        self.checkpoint = StoredCheckpoint(self.seq, len(update.body), parts)
+        self.folded_bytes = 0
+        return update
+
+    def _to_saved(self, messages: list[Message], accepted_after: dict[str, int]) -> _ViewCheckpoint:
+        return _ViewCheckpoint(
+            version=_CHECKPOINT_VERSION,
+            messages=messages,
+            state=self.state.value,
+            failed=self.state.failed_count,
+            seen=self._state_at_end,
+            last_run=self.last_run,
+            interrupts=list(self.open_interrupts.values()),
+            pending_calls=self.pending_calls,
+            memories=self._memory.runs,
+            anchor=self._memory.anchor,
+            removed_ids=sorted(self.transcript.removed_ids),
+            withdrawn_ids=sorted(self.transcript.withdrawn_ids),
+            buffered_results=self.buffered_results,
+            digest_key=self._interrupts.digest_key,
+            client_tools=sorted(self.client_tools),
+            client_call_ids=sorted(self.client_call_ids),
+            calls_of_run=sorted(self._calls_of_run),
+            annotations=self.annotations,
+            created=self.created,
+            updated=self.updated,
+            fork=self.fork,
+            accepted_after=accepted_after,
         )
 
     @classmethod
@@ -466,7 +517,18 @@ class ThreadView:
         view.client_tools, view.client_call_ids = frozenset(saved.client_tools), set(saved.client_call_ids)
         view._calls_of_run = set(saved.calls_of_run)
         view.annotations, view.created, view.updated = saved.annotations, saved.created, saved.updated
-        view.fork = saved.fork
+        view.fork, view.accepted_after = saved.fork, saved.accepted_after
+        # The body of retention's checkpoint has the messages too; one of a run does not, and only that is written anew each time.
+        view.checkpoint = StoredCheckpoint(seq, 0 if saved.messages else len(body), ())
         if not view.annotations.title:  # A checkpoint of an earlier version has none.
             view.annotations.title = title_of_messages(saved.messages)
         return view
+
+    def restore_part(self, part: CheckpointPart) -> StoredMessages:
+        """Add a part of the checkpoint that this view was made from, in its order; return its messages. Raises: LedgerError."""
+        try:
+            messages = tuple(decode_messages(part.body))
+        except msgspec.ValidationError as error:
+            raise LedgerError(_UNREADABLE_CHECKPOINT) from error
+        self.transcript.add_messages(messages)
+        return StoredMessages(part.seq, messages)

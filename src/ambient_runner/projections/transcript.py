@@ -13,13 +13,14 @@ for a snapshot to be folded on read, and changes nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec.structs import replace
 
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.json_patch import apply_bounded_patch
 from ambient_runner.projections.safe_metadata import is_summary, without_summary_mark
+from ambient_runner.projections.streamed_message import StreamedCall, StreamedMessage, estimate_message_bytes
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivityMessage,
@@ -55,70 +56,39 @@ if TYPE_CHECKING:
 __all__ = ["Transcript"]
 
 
-class _GrowingCall:
-    """A tool call and the argument deltas not joined yet."""
-
-    __slots__ = ("call", "deltas")
-
-    def __init__(self, call: ToolCall) -> None:
-        self.call = call
-        self.deltas: list[str] = []
-
-    def join_deltas(self) -> ToolCall:
-        if self.deltas:
-            function = self.call.function
-            text = function.arguments + "".join(self.deltas)
-            self.call = replace(self.call, function=FunctionCall(name=function.name, arguments=text))
-            self.deltas.clear()
-        return self.call
-
-
-class _GrowingMessage:
-    """A message, and the deltas and calls that came since it was last joined."""
-
-    __slots__ = ("calls", "deltas", "has_changed_calls", "message")
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self.deltas: list[str] = []
-        self.calls: list[_GrowingCall] = []
-        self.has_changed_calls = False
-        """True if a call has changed since the message was last joined."""
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            self.calls = [_GrowingCall(call) for call in message.tool_calls]
-
-    def has_text(self) -> bool:
-        return bool(self.deltas or self.message.content)
-
-    def join_deltas(self) -> Message:
-        if self.deltas:
-            content = self.message.content
-            text = (content if isinstance(content, str) else "") + "".join(self.deltas)
-            self.message = replace(self.message, content=text)
-            self.deltas.clear()
-        if self.has_changed_calls:
-            self.message = replace(self.message, tool_calls=[call.join_deltas() for call in self.calls])
-            self.has_changed_calls = False
-        return self.message
-
-
 class Transcript:
-    """The messages so far. `apply` every event in order; `messages` may be called at any time, also during a run."""
+    """The messages so far. `apply` every event in order; `messages` may be called at any time, also during a run.
 
-    __slots__ = ("_by_id", "_calls", "_order", "removed_ids", "withdrawn_ids")
+    Messages are values, which copies share. The ones that events change are `StreamedMessage`s until somebody reads or copies all of them,
+    so a run on a long thread pays for its own messages only.
+    """
+
+    __slots__ = ("_by_id", "_calls", "_estimated_bytes", "_growing", "_order", "removed_ids", "withdrawn_ids")
 
     def __init__(
         self, messages: Iterable[Message] = (), removed_ids: Iterable[str] = (), withdrawn_ids: Iterable[str] = ()
     ) -> None:
-        self._order: list[_GrowingMessage] = []
-        self._by_id: dict[str, _GrowingMessage] = {}
-        self._calls: dict[str, tuple[_GrowingMessage, _GrowingCall]] = {}
+        self._order: list[Message | StreamedMessage] = []
+        self._by_id: dict[str, Message | StreamedMessage] = {}
+        self._calls: dict[str, Message | StreamedMessage] = {}
+        """The message of each call, by the call's id."""
+        self._growing: dict[StreamedMessage, dict[str, StreamedCall]] = {}
+        """The messages that change, each with its calls by id."""
+        self._estimated_bytes = 0
         self.removed_ids = set(removed_ids)
         """Ids of messages that a correction removed: a client that still has one does not add it again."""
         self.withdrawn_ids = set(withdrawn_ids)
         """Ids of messages and tool calls whose streamed content a correction removed or replaced (`withdrawn.py`)."""
+        self.add_messages(messages)
+
+    def add_messages(self, messages: Iterable[Message]) -> None:
+        """Add messages at the end."""
         for message in messages:
-            self._add_message(message)
+            self._order.append(message)
+            self._by_id.setdefault(message.id, message)
+            for call in _tool_calls(message):
+                self._calls.setdefault(call.id, message)
+            self._estimated_bytes += estimate_message_bytes(message)
 
     def apply(self, event: Event) -> None:
         if type(event) is TextMessageContent and event.metadata is None:
@@ -130,27 +100,37 @@ class Transcript:
 
     def append_text(self, message_id: str, text: str) -> None:
         """Append text as TEXT_MESSAGE_CONTENT does, for callers that have not decoded the event."""
-        slot = self._by_id.get(message_id)
-        if slot is not None and type(slot.message) is not ActivityMessage:
-            slot.deltas.append(text)
+        item = self._by_id.get(message_id)
+        if item is not None and type(_latest(item)) is not ActivityMessage:
+            self._change(item).deltas.append(text)
 
     def messages(self) -> list[Message]:
-        return [slot.join_deltas() for slot in self._order]
+        return self._settle().copy()
+
+    @property
+    def estimated_bytes(self) -> int:
+        """Memory that the messages take, about."""
+        self._settle()
+        return self._estimated_bytes
 
     def find_message(self, message_id: str) -> Message | None:
-        slot = self._by_id.get(message_id)
-        return slot.join_deltas() if slot else None
+        item = self._by_id.get(message_id)
+        return item.join_deltas() if isinstance(item, StreamedMessage) else item
 
     def has_message(self, message_id: str) -> bool:
         return message_id in self._by_id
 
     def find_call(self, tool_call_id: str) -> ToolCall | None:
-        found = self._calls.get(tool_call_id)
-        return found[1].join_deltas() if found else None
+        item = self._calls.get(tool_call_id)
+        if item is None:
+            return None
+        if isinstance(item, StreamedMessage):
+            return self._growing[item][tool_call_id].join_deltas()
+        return next(call for call in _tool_calls(item) if call.id == tool_call_id)
 
     def newest_id(self) -> str:
         """Return the id of the last message; empty if there is none."""
-        return self._order[-1].message.id if self._order else ""
+        return _latest(self._order[-1]).id if self._order else ""
 
     def all_ids(self) -> set[str]:
         """Return the ids of all messages and tool calls, also of removed messages. None of them may be used for a new one."""
@@ -160,9 +140,10 @@ class Transcript:
         """Remove every message after this one, all of them for an empty id, none for an unknown id."""
         if not message_id:
             self._replace_all(())
-        slot = self._by_id.get(message_id)
-        if slot is not None:
-            self._replace_all(self.messages()[: self._index_of(slot) + 1])
+        messages = self.messages()
+        item = self._by_id.get(message_id)
+        if item is not None:
+            self._replace_all(messages[: self._index_of(item) + 1])
 
     def apply_correction(self, messages: Sequence[Message], removed_ids: Collection[str] = ()) -> None:
         """Apply corrected messages, in their order. Those in `removed_ids` go; all others stay behind the message they followed."""
@@ -184,30 +165,77 @@ class Transcript:
         self.removed_ids.update(removed_ids)
 
     def copy(self) -> Transcript:
-        return Transcript(self.messages(), self.removed_ids, self.withdrawn_ids)
+        """Return an independent transcript, which shares its messages with this one."""
+        self._settle()
+        copied = Transcript((), self.removed_ids, self.withdrawn_ids)
+        copied._order, copied._by_id, copied._calls = self._order.copy(), self._by_id.copy(), self._calls.copy()
+        copied._estimated_bytes = self._estimated_bytes
+        return copied
+
+    def _settle(self) -> list[Message]:
+        """Replace the messages that have changed by their values. Return all messages."""
+        at = len(self._order)
+        while self._growing:
+            at -= 1  # Most of them are the last ones.
+            item = self._order[at]
+            if isinstance(item, StreamedMessage):
+                message = item.join_deltas()
+                self._replace_item(at, message)
+                self._estimated_bytes += estimate_message_bytes(message) - item.initial_bytes
+                del self._growing[item]
+        return cast("list[Message]", self._order)
+
+    def _change(self, item: Message | StreamedMessage) -> StreamedMessage:
+        """Return the message for events that change it."""
+        if isinstance(item, StreamedMessage):
+            return item
+        growing = StreamedMessage(item, estimate_message_bytes(item))
+        self._replace_item(self._index_of(item), growing)
+        self._growing[growing] = {}
+        for call in growing.calls:
+            if self._calls.get(call.call.id) is growing:
+                self._growing[growing].setdefault(call.call.id, call)
+        return growing
+
+    def _change_call(self, call_id: str) -> StreamedCall:
+        """Return a known call for events that change it."""
+        growing = self._change(self._calls[call_id])
+        growing.has_changed_calls = True
+        return self._growing[growing][call_id]
+
+    def _replace_item(self, at: int, new: Message | StreamedMessage) -> None:
+        """Replace one of the two forms of a message by the other one."""
+        old, self._order[at] = self._order[at], new
+        message = _latest(new)
+        if self._by_id[message.id] is old:
+            self._by_id[message.id] = new
+        for call in _tool_calls(message):
+            if self._calls.get(call.id) is old:
+                self._calls[call.id] = new
 
     def _replace_all(self, messages: Iterable[Message]) -> None:
         self._order.clear()
         self._by_id.clear()
         self._calls.clear()
-        for message in messages:
-            self._add_message(message)
+        self._growing.clear()
+        self._estimated_bytes = 0
+        self.add_messages(messages)
 
-    def _add_message(self, message: Message, at: int | None = None) -> _GrowingMessage:
-        slot = _GrowingMessage(message)
-        self._order.insert(len(self._order) if at is None else at, slot)
-        self._by_id.setdefault(message.id, slot)
-        for call in slot.calls:
-            self._calls.setdefault(call.call.id, (slot, call))
-        return slot
+    def _insert_message(self, message: Message, at: int | None = None) -> StreamedMessage:
+        """Add a message that events may change, at the end or at an index."""
+        growing = StreamedMessage(message)
+        self._order.insert(len(self._order) if at is None else at, growing)
+        self._by_id.setdefault(message.id, growing)
+        self._growing[growing] = {}
+        return growing
 
-    def _index_of(self, slot: _GrowingMessage) -> int:
-        return next(at for at in range(len(self._order) - 1, -1, -1) if self._order[at] is slot)
+    def _index_of(self, item: Message | StreamedMessage) -> int:
+        return next(at for at in range(len(self._order) - 1, -1, -1) if self._order[at] is item)
 
     def _apply_run_started(self, event: RunStarted) -> None:
         for message in event.input.messages if event.input else ():
             if message.id not in self._by_id:
-                self._add_message(message)
+                self.add_messages((message,))
 
     def _merge_snapshot(self, event: MessagesSnapshot) -> None:
         """Merge a bridge's own snapshot as the client does: known messages change in place, new ones follow, others go.
@@ -227,7 +255,7 @@ class Transcript:
     def _apply_text_start(self, event: TextMessageStart) -> None:
         if event.message_id not in self._by_id:
             make = _TEXT_MESSAGES[event.role or "assistant"]
-            self._add_message(
+            self._insert_message(
                 make(id=event.message_id, content="", name=event.name, subagent_run_id=event.subagent_run_id)
             )
         self._merge_message_metadata(event.message_id, event.metadata)
@@ -245,69 +273,69 @@ class Transcript:
 
     def _apply_reasoning_start(self, event: ReasoningMessageStart) -> None:
         if event.message_id not in self._by_id:
-            self._add_message(ReasoningMessage(id=event.message_id, content="", subagent_run_id=event.subagent_run_id))
+            self._insert_message(
+                ReasoningMessage(id=event.message_id, content="", subagent_run_id=event.subagent_run_id)
+            )
         self._merge_reasoning_metadata(event)
 
     def _merge_reasoning_metadata(
         self, event: ReasoningMessageStart | ReasoningMessageContent | ReasoningMessageEnd
     ) -> None:
         """Merge an event's metadata. A message is a summary only if all its text is: every audience would see the rest (`safe.py`)."""
-        slot = self._by_id.get(event.message_id)
-        has_unmarked_text = slot is not None and slot.has_text() and not is_summary(slot.message)
+        item = self._by_id.get(event.message_id)
+        has_text = item.has_text() if isinstance(item, StreamedMessage) else bool(item and item.content)
+        has_unmarked_text = item is not None and has_text and not is_summary(_latest(item))
         self._merge_message_metadata(event.message_id, event.metadata)
         is_unmarked_text = isinstance(event, ReasoningMessageContent) and not is_summary(event)
-        if slot is not None and (has_unmarked_text or is_unmarked_text):
-            slot.message = without_summary_mark(slot.message)
+        if item is not None and (has_unmarked_text or is_unmarked_text):
+            growing = self._change(self._by_id[event.message_id])
+            growing.message = without_summary_mark(growing.message)
 
     def _merge_message_metadata(self, message_id: str, metadata: Metadata | None) -> None:
         """Merge an event's metadata into its message. Activity messages only have the metadata of their own events."""
-        slot = self._by_id.get(message_id)
-        if metadata is not None and slot is not None and type(slot.message) is not ActivityMessage:
-            slot.message = replace(slot.message, metadata={**(slot.message.metadata or {}), **metadata})
+        item = self._by_id.get(message_id)
+        if metadata is not None and item is not None and type(_latest(item)) is not ActivityMessage:
+            growing = self._change(item)
+            growing.message = replace(growing.message, metadata={**(growing.message.metadata or {}), **metadata})
 
     def _apply_tool_start(self, event: ToolCallStart) -> None:
-        known = self._calls.get(event.tool_call_id)
-        if known is None:
-            slot = self._carrier_of(event)
-            call = _GrowingCall(
+        if event.tool_call_id not in self._calls:
+            growing = self._carrier_of(event)
+            call = StreamedCall(
                 ToolCall(id=event.tool_call_id, function=FunctionCall(name=event.tool_call_name, arguments=""))
             )
-            slot.calls.append(call)
-            self._calls[event.tool_call_id] = (slot, call)
+            growing.calls.append(call)
+            growing.has_changed_calls = True
+            self._calls[event.tool_call_id] = growing
+            self._growing[growing][event.tool_call_id] = call
         else:
-            slot, call = known
+            call = self._change_call(event.tool_call_id)
             call.join_deltas()
             call.call = replace(call.call, function=replace(call.call.function, name=event.tool_call_name))
-        slot.has_changed_calls = True
         self._merge_call_metadata(event.tool_call_id, event.metadata)
 
-    def _carrier_of(self, event: ToolCallStart) -> _GrowingMessage:
+    def _carrier_of(self, event: ToolCallStart) -> StreamedMessage:
         """Return the assistant message of a new call: the parent, or a new message with the id of the parent or the call."""
         parent = event.parent_message_id
-        slot = self._by_id.get(parent) if parent else None
-        if slot is not None and type(slot.message) is AssistantMessage:
-            return slot
-        message_id = parent if parent and slot is None else event.tool_call_id
+        item = self._by_id.get(parent) if parent else None
+        if item is not None and type(_latest(item)) is AssistantMessage:
+            return self._change(item)
+        message_id = parent if parent and item is None else event.tool_call_id
         owner = None if message_id in self._by_id else event.subagent_run_id
-        return self._add_message(AssistantMessage(id=message_id, subagent_run_id=owner))
+        return self._insert_message(AssistantMessage(id=message_id, subagent_run_id=owner))
 
     def _apply_tool_args(self, event: ToolCallArgs) -> None:
-        known = self._calls.get(event.tool_call_id)
-        if known is not None:
-            slot, call = known
-            call.deltas.append(event.delta)
-            slot.has_changed_calls = True
+        if event.tool_call_id in self._calls:
+            self._change_call(event.tool_call_id).deltas.append(event.delta)
         self._merge_call_metadata(event.tool_call_id, event.metadata)
 
     def _apply_tool_end(self, event: ToolCallEnd) -> None:
         self._merge_call_metadata(event.tool_call_id, event.metadata)
 
     def _merge_call_metadata(self, call_id: str, metadata: Metadata | None) -> None:
-        known = self._calls.get(call_id)
-        if metadata is not None and known is not None:
-            slot, call = known
+        if metadata is not None and call_id in self._calls:
+            call = self._change_call(call_id)
             call.call = replace(call.call, metadata={**(call.call.metadata or {}), **metadata})
-            slot.has_changed_calls = True
 
     def _apply_tool_result(self, event: ToolCallResult) -> None:
         message = ToolMessage(
@@ -318,21 +346,21 @@ class Transcript:
             metadata=event.metadata,
         )
         known = self._calls.get(event.tool_call_id)
-        self._add_message(message, at=self._after_results(known[0]) if known else None)
+        self._insert_message(message, at=self._after_results(known) if known else None)
 
-    def _after_results(self, owner: _GrowingMessage) -> int:
+    def _after_results(self, owner: Message | StreamedMessage) -> int:
         at = self._index_of(owner) + 1
-        while at < len(self._order) and type(self._order[at].message) is ToolMessage:
+        while at < len(self._order) and type(_latest(self._order[at])) is ToolMessage:
             at += 1
         return at
 
     def _apply_activity_snapshot(self, event: ActivitySnapshot) -> None:
-        slot = self._by_id.get(event.message_id)
-        old = slot.message if slot is not None else None
+        item = self._by_id.get(event.message_id)
+        old = _latest(item) if item is not None else None
         replaces = event.replace is not False
         if old is not None and not replaces:
-            if type(old) is ActivityMessage and slot is not None:
-                slot.message = replace(old, metadata=_merge_metadata(old.metadata, event.metadata))
+            if type(old) is ActivityMessage and item is not None:
+                self._change(item).message = replace(old, metadata=_merge_metadata(old.metadata, event.metadata))
             return
         message = ActivityMessage(
             id=event.message_id,
@@ -341,40 +369,42 @@ class Transcript:
             subagent_run_id=event.subagent_run_id,
             metadata=_merge_metadata(old.metadata if type(old) is ActivityMessage else None, event.metadata),
         )
-        if slot is None:
-            self._add_message(message)
+        if item is None:
+            self._insert_message(message)
         else:
-            self._replace_message(slot, message)
+            self._replace_message(self._change(item), message)
 
-    def _replace_message(self, slot: _GrowingMessage, message: Message) -> None:
-        for call in slot.calls:
+    def _replace_message(self, growing: StreamedMessage, message: Message) -> None:
+        for call in growing.calls:
             self._calls.pop(call.call.id, None)
-        slot.message, slot.has_changed_calls = message, False
-        slot.calls.clear()
-        slot.deltas.clear()
+        growing.message, growing.has_changed_calls = message, False
+        growing.calls.clear()
+        growing.deltas.clear()
+        self._growing[growing].clear()
 
     def _apply_activity_delta(self, event: ActivityDelta) -> None:
-        slot = self._by_id.get(event.message_id)
-        if slot is None or not isinstance(slot.message, ActivityMessage):
+        item = self._by_id.get(event.message_id)
+        old = _latest(item) if item is not None else None
+        if item is None or not isinstance(old, ActivityMessage):
             return
-        message = replace(slot.message, metadata=_merge_metadata(slot.message.metadata, event.metadata))
+        message = replace(old, metadata=_merge_metadata(old.metadata, event.metadata))
         try:
             content = apply_bounded_patch(message.content, event.patch)
         except PatchConflict:
             content = None  # As in the client: the metadata is merged, the content stays.
         if isinstance(content, dict):
             message = replace(message, content=content, activity_type=event.activity_type)
-        slot.message = message
+        self._change(item).message = message
 
     def _apply_encrypted_value(self, event: ReasoningEncryptedValue) -> None:
         if event.subtype == "message":
-            slot = self._by_id.get(event.entity_id)
-            if slot is not None and type(slot.message) is not ActivityMessage:
-                slot.message = replace(slot.message, encrypted_value=event.encrypted_value)
+            item = self._by_id.get(event.entity_id)
+            if item is not None and type(_latest(item)) is not ActivityMessage:
+                growing = self._change(item)
+                growing.message = replace(growing.message, encrypted_value=event.encrypted_value)
         elif event.entity_id in self._calls:
-            slot, call = self._calls[event.entity_id]
+            call = self._change_call(event.entity_id)
             call.call = replace(call.call, encrypted_value=event.encrypted_value)
-            slot.has_changed_calls = True
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Transcript, Any], None]]] = {
         RunStarted: _apply_run_started,
@@ -395,6 +425,15 @@ class Transcript:
     }
 
 
+def _latest(item: Message | StreamedMessage) -> Message:
+    """Return a message without the deltas that are not joined yet."""
+    return item.message if isinstance(item, StreamedMessage) else item
+
+
+def _tool_calls(message: Message) -> Sequence[ToolCall]:
+    return message.tool_calls or () if type(message) is AssistantMessage else ()
+
+
 def _survives_snapshot(message: Message, kinds: set[type[Message]]) -> bool:
     return isinstance(message, ActivityMessage | ReasoningMessage) and type(message) not in kinds
 
@@ -413,7 +452,7 @@ _TEXT_MESSAGES: dict[TextRole, Callable[..., Message]] = {
 
 def _withdrawn_ids(old: Message, new: Message | None) -> set[str]:
     """Return the ids of what a correction takes back of a message: its own if its content changes or goes, and those of its calls."""
-    calls = old.tool_calls or [] if isinstance(old, AssistantMessage) else []
-    kept = new.tool_calls or [] if isinstance(new, AssistantMessage) else []
+    calls = _tool_calls(old)
+    kept = _tool_calls(new) if new is not None else ()
     is_changed = new is None or old.content != new.content
     return {*([old.id] if is_changed else ()), *(call.id for call in calls if call not in kept)}

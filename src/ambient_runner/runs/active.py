@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Terminal
+    from ambient_runner.runs.checkpoints import RunCheckpoint
     from ambient_runner.runs.pipeline import Pipeline
     from ambient_runner.runs.run import Agent, Run
 
@@ -52,6 +53,8 @@ class ActiveRun:
     load_view: Callable[[int], Awaitable[ThreadView]] | None = None
     """Returns the thread as of a seq. None if nothing was open on the thread when the run began: then the terminal event alone decides
     what is open when it ends."""
+    checkpoint: RunCheckpoint | None = None
+    """The checkpoint to end the run with, if one is due by then."""
 
     def cancel(self, cause: Cause) -> None:
         """End the agent now. The first cause wins, but for a failure of redaction: clients must hear that the output is not complete."""

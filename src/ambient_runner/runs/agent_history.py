@@ -7,6 +7,7 @@ of thousands of event objects would make the garbage collector stop the server f
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeGuard
 
 from msgspec.structs import replace
@@ -34,19 +35,26 @@ class AgentHistory:
     """The history of one run. `add_event` gets every event of the agent, in order."""
 
     def __init__(self, run: Run, count_repair: CountRepair = ignore_repair) -> None:
-        messages = run.input.messages
-        users = [message.id for message in messages if isinstance(message, UserMessage)]
-        # As in the pipeline, an id that the thread already has is used for no other message.
-        self._repairer = Repairer(
-            run.input.thread_id, run.input.run_id, Transcript(messages).all_ids(), user_message_ids=users
-        )
-        self._merge = HistoryMerge(messages, run.new_ids)
+        self._run = run
         self._count_repair = count_repair
         self._collected: list[Event | tuple[_Delta, list[str]]] = []
         """Events, and deltas with the texts of those that continue them."""
         self._last_delta: _Delta | None = None
         self._texts: list[str] = []
         """The texts that continue `_last_delta`."""
+
+    @cached_property
+    def _repairer(self) -> Repairer:
+        """Made when it is needed: most runs fold nothing, and their threads may be long."""
+        run_input = self._run.input
+        users = [message.id for message in run_input.messages if isinstance(message, UserMessage)]
+        # As in the pipeline, an id that the thread already has is used for no other message.
+        known = Transcript(run_input.messages).all_ids()
+        return Repairer(run_input.thread_id, run_input.run_id, known, user_message_ids=users)
+
+    @cached_property
+    def _merge(self) -> HistoryMerge:
+        return HistoryMerge(self._run.input.messages, self._run.new_ids)
 
     def add_event(self, event: Event) -> None:
         """Collect one event."""

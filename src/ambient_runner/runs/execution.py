@@ -258,10 +258,11 @@ async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:
     patience = 0.0 if active.cause == "shutdown" else active.store_patience
     with anyio.move_on_after(FINALIZE_TIMEOUT + patience, shield=True) as active.finalizing:
         try:
+            checkpoint = await active.checkpoint.prepare() if active.checkpoint else None
             view = await _view_before_end(active)
             active.pipeline.end_run(terminal)
             view.apply_event(active.run.key, active.pipeline.terminal_event or terminal)
-            await active.writer.finish_run(thread_status(view))
+            await active.writer.finish_run(thread_status(view), checkpoint=checkpoint)
         except (LeaseLost, UnknownThread):
             logger.warning(
                 "The terminal event of %s is not written: its thread was deleted, or another process took it over",

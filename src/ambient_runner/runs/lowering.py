@@ -17,7 +17,7 @@ from ambient_runner.projections.annotations import without_server_metadata
 from ambient_runner.protocol.events import DataSource, FileSource, TextPart, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ambient_runner.config.settings import PropNames
     from ambient_runner.protocol.events import Message, PartSource
@@ -124,12 +124,12 @@ def _path(key: str, member: str) -> str:
 
 
 def lower_messages(
-    messages: Iterable[Message], stored: Mapping[str, UserMessage]
+    messages: Iterable[Message], find_stored: Callable[[str], Message | None]
 ) -> tuple[list[Message], list[LeftOut]]:
     """Return the messages with what a client may set of its user messages: id, content and bounded metadata without our names.
 
     The others lose only what snapshots add to them, such as their feedback, which a client sends back with its history.
-    `stored` are the thread's user messages by id. They keep our names in their metadata when a client sends them again.
+    `find_stored` returns the thread's message of an id. User messages keep our names in their metadata when a client sends them again.
     """
     lowered: list[Message] = []
     left_out: list[LeftOut] = []
@@ -137,7 +137,8 @@ def lower_messages(
         if not isinstance(message, UserMessage):
             lowered.append(without_server_metadata(message))
             continue
-        known = stored.get(message.id)
+        stored = find_stored(message.id)
+        known = stored if isinstance(stored, UserMessage) else None
         lowered.append(_lower_user_message(message, (known.metadata if known else None) or {}))
         if known is None:
             left_out += [LeftOut(kind="message", path=f"messages.{name}") for name in _dropped_names(message)]

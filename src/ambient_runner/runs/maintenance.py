@@ -10,6 +10,7 @@ from ambient_runner.ledger.records import Checkpoint
 from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs.checkpoints import is_checkpoint_due
 from ambient_runner.runs.event_reader import read_run_events
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.storable import encode_storable
@@ -39,10 +40,13 @@ async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
             async for event in events:
                 repairer.feed(event)
         view = await load_view(ledger, info.thread, until=writer.last, epoch=writer.epoch)
+        checkpoint = None
+        if is_checkpoint_due(view):
+            checkpoint = view.update_checkpoint(await ledger.list_checkpoint_parts(info.thread))
         for event in (*repairer.close(), SNAPSHOT_MARKER, _ABANDONED):
             writer.append(encode_storable(event))
             view.apply_event(info.key, event)
-        await writer.finish_run(thread_status(view))
+        await writer.finish_run(thread_status(view), checkpoint=checkpoint)
     return True
 
 

@@ -42,6 +42,7 @@ from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
+from ambient_runner.runs.checkpoints import RunCheckpoint
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
@@ -119,7 +120,7 @@ class Runner:
         self.ledger = ledger
         self.agents = agents
         self.settings = settings
-        self.views = ViewCache(ledger)
+        self.views = ViewCache(ledger, settings.view_cache)
         """Owned by the Runner, which alone tracks and evicts. Readers get `reader_views`."""
         self.is_draining = False
         self._middleware = tuple(middleware)
@@ -459,6 +460,7 @@ class Runner:
                 extra=log_context(writer.run, writer.thread.id, request.agent),
             )
         active = self._create_active_run(request, agent, writer, run, start)
+        active.checkpoint = RunCheckpoint(self.views, writer, view)
         if view.open_interrupts or view.pending_calls:
             active.load_view = partial(self.views.view_at, ThreadEpoch(writer.thread, writer.epoch))
         return active, first - 1

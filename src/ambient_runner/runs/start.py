@@ -85,7 +85,7 @@ def accept_run(
 
     Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, InvalidPatch, PayloadTooLarge.
     """
-    messages, left_out = lower_messages(request.input.messages, _stored_user_messages(view))
+    messages, left_out = lower_messages(request.input.messages, view.transcript.find_message)
     props, left_out_props = lower_props(request.input.forwarded_props, agent.forwarded_props)
     accepted = accept_input(
         view,
@@ -113,7 +113,7 @@ def prepare_first_entries(
     """
     run, accepted = start.run, start.accepted_input
     redactor = Redactor(run.secrets)
-    known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
+    known = view.transcript.all_ids().union(message.id for message in accepted.new_messages)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
     copied: list[Event] = [FORK_MARKER] if forked else []
@@ -143,10 +143,6 @@ def _first_title(events: list[Event]) -> str:
     """Return the title of a thread whose first run begins with these events: the same as the ThreadView folds from them."""
     started = next((event for event in events if isinstance(event, RunStarted)), None)
     return title_of_messages(started.input.messages) if started and started.input else ""
-
-
-def _stored_user_messages(view: ThreadView) -> dict[str, UserMessage]:
-    return {message.id: message for message in view.transcript.messages() if isinstance(message, UserMessage)}
 
 
 def _started_event(run: Run, accepted: AcceptedInput) -> RunStarted:

@@ -1,7 +1,8 @@
 """A cache of folded threads (ThreadViews), for new runs and for snapshots.
 
-Folding a long thread is expensive, so the newest view of each recent thread is cached and only advanced. A cached view belongs to one
-epoch of the thread. The ledger is the truth; every view can be folded again from it.
+Folding a thread costs milliseconds, so the newest views of the threads that were used last are cached, up to a number of bytes, and only
+advanced. Others are folded from the newest stored checkpoint on (`checkpoints.py`). A cached view belongs to one epoch of the thread. The
+ledger is the truth; every view can be folded again from it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ambient_runner.ledger.base import Ledger
-    from ambient_runner.ledger.records import ThreadInfo, ThreadKey
+    from ambient_runner.ledger.records import Checkpoint, CheckpointUpdate, ThreadInfo, ThreadKey
+    from ambient_runner.projections.checkpoint_parts import StoredMessages
 
-_MAX_VIEWS = 64
-"""Views that are cached."""
 _MIN_SLICE_LINES = 16
 """Lines that are folded before the first look at the time. Most take microseconds, a patch of a wide state some milliseconds."""
 _MAX_TURN = 0.005
@@ -36,6 +36,9 @@ _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
 _MAX_ATTEMPTS = 10
 """Times that a read is tried while retention drops what it reads. Each failure means that another run has ended meanwhile."""
+
+DEFAULT_CACHE_BYTES = 128 << 20
+"""Bytes of cached views by default."""
 
 T = TypeVar("T")
 
@@ -71,19 +74,36 @@ async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None,
 
     Raises: EntriesDropped if the entries are no longer retained; UnknownThread if the thread with that epoch was erased; LedgerError.
     """
-    checkpoint = await ledger.get_checkpoint(key, until)
+    checkpoint = await ledger.get_checkpoint(key, until, epoch=epoch)
     while True:
-        view = ThreadView.from_checkpoint(checkpoint.seq, checkpoint.body) if checkpoint else ThreadView()
+        view = await _restore_checkpoint(checkpoint) if checkpoint else ThreadView()
         try:
             await advance_view(ledger, key, view, until=until, epoch=epoch)
         except EntriesDropped:
             # Between the two reads a newer checkpoint may have replaced the entries. If there is none, `until` is no longer retained.
-            newer = await ledger.get_checkpoint(key, until)
+            newer = await ledger.get_checkpoint(key, until, epoch=epoch)
             if newer is None or (checkpoint is not None and newer.seq <= checkpoint.seq):
                 raise
             checkpoint = newer
         else:
             return view
+
+
+async def _restore_checkpoint(checkpoint: Checkpoint) -> ThreadView:
+    """Return the view of a checkpoint. Other tasks get a turn between its parts when that takes long. Raises: LedgerError."""
+    started_at = time.monotonic()
+    view = await run_in_thread_if_large(
+        len(checkpoint.body), ThreadView.from_checkpoint, checkpoint.seq, checkpoint.body
+    )
+    parts: list[StoredMessages] = []
+    for part in checkpoint.parts:
+        if time.monotonic() - started_at > _MAX_TURN:
+            await asyncio.sleep(0)
+            started_at = time.monotonic()
+        parts.append(view.restore_part(part))
+    if view.checkpoint is not None:
+        view.checkpoint = view.checkpoint._replace(parts=tuple(parts))
+    return view
 
 
 async def advance_view(
@@ -96,8 +116,16 @@ async def advance_view(
             raise EntriesDropped
         if not batches:
             return
+        started_at = time.monotonic()
         for batch in batches:
-            await _fold_batch(view, batch)
+            if len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES:
+                await _fold_batch(view, batch)
+                started_at = time.monotonic()
+                continue
+            view.apply(batch)
+            if time.monotonic() - started_at > _MAX_TURN:
+                await asyncio.sleep(0)
+                started_at = time.monotonic()
 
 
 async def _fold_batch(view: ThreadView, batch: Batch) -> None:
@@ -174,6 +202,10 @@ class _LiveView:
         self._fold_lines(min(len(self._lines), seq - self._view.seq))
         return self._view
 
+    def adopt_checkpoint(self, view: ThreadView) -> None:
+        """Count the checkpoint of this view as stored."""
+        self._view.checkpoint, self._view.folded_bytes = view.checkpoint, 0
+
     def _fold_lines(self, count: int) -> None:
         if count <= 0:
             return
@@ -189,10 +221,11 @@ class ViewCache:
     receives a batch extends the tracked view by it, so that the snapshot at the end of the run needs no read of the ledger.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+        """`max_bytes` bounds what the cached views take, as they estimate it. The thread that was used last stays in any case."""
         self._ledger = ledger
-        self._cached: OrderedDict[ThreadEpoch, ThreadView] = OrderedDict()
-        self._before_run: OrderedDict[ThreadEpoch, ThreadView] = OrderedDict()
+        self._cached = _BoundedViews(max_bytes)
+        self._before_run = _BoundedViews(max_bytes // 8)
         """Views before the active runs of other processes, for clients that connect during such a run."""
         self._live: dict[ThreadEpoch, _LiveView] = {}
         self._locks = KeyedLocks[ThreadEpoch]()
@@ -203,12 +236,11 @@ class ViewCache:
         async with self._locks.lock(thread):
             cached = self._cached.get(thread)
             if cached is not None and cached.seq == seq:
-                self._cached.move_to_end(thread)
                 return cached
             base = self._base_view(thread, cached, seq)
             view = await _fold_to(self._ledger, thread, base.copy() if base else None, seq)
             if cached is None or view.seq >= cached.seq:
-                _put_newest(self._cached, thread, view)
+                self._cached.put(thread, view)
             return view
 
     async def view_before_run(self, thread: ThreadEpoch, seq: int) -> ThreadView:
@@ -223,8 +255,16 @@ class ViewCache:
             if base is None or base.seq < seq:
                 base = await _fold_to(self._ledger, thread, base.copy() if base else None, seq)
             if live is None:
-                _put_newest(self._before_run, thread, base)
+                self._before_run.put(thread, base)
             return base
+
+    async def make_checkpoint(self, thread: ThreadEpoch, seq: int) -> CheckpointUpdate:
+        """For the Runner, which holds the lease: return the checkpoint as of `seq`. The views from now on count it as stored."""
+        view = await self.view_at(thread, seq)
+        update = view.update_checkpoint(await self._ledger.list_checkpoint_parts(thread.key))
+        if live := self._live.get(thread):
+            live.adopt_checkpoint(view)
+        return update
 
     def track(self, thread: ThreadEpoch, view: ThreadView) -> None:
         """For the Runner: track the view of a thread whose run begins on it, until `untrack`."""
@@ -247,21 +287,48 @@ class ViewCache:
 
     def is_past(self, thread: ThreadEpoch, seq: int) -> bool:
         """Return True if the cached view is already beyond `seq`, so that it cannot be used."""
-        cached = self._cached.get(thread)
+        cached = self._cached.peek(thread)
         return cached is not None and cached.seq > seq
 
     def evict_thread(self, key: ThreadKey) -> None:
         for views in (self._cached, self._before_run):
-            for thread in [thread for thread in views if thread.key == key]:
-                del views[thread]
+            views.evict_thread(key)
 
 
-def _put_newest(views: OrderedDict[ThreadEpoch, ThreadView], thread: ThreadEpoch, view: ThreadView) -> None:
-    """Cache the view of a thread, and drop the one that was used longest ago if there are too many."""
-    views[thread] = view
-    views.move_to_end(thread)
-    if len(views) > _MAX_VIEWS:
-        views.popitem(last=False)
+class _BoundedViews:
+    """Views of threads within a number of bytes. Those that were used longest ago go first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._views: OrderedDict[ThreadEpoch, tuple[ThreadView, int]] = OrderedDict()
+        """Each with its estimated bytes when it was put."""
+        self._bytes = 0
+
+    def get(self, thread: ThreadEpoch) -> ThreadView | None:
+        """Return the view of a thread, which counts as a use."""
+        if thread not in self._views:
+            return None
+        self._views.move_to_end(thread)
+        return self._views[thread][0]
+
+    def peek(self, thread: ThreadEpoch) -> ThreadView | None:
+        found = self._views.get(thread)
+        return found[0] if found else None
+
+    def put(self, thread: ThreadEpoch, view: ThreadView) -> None:
+        self._drop(thread)
+        size = view.estimated_bytes
+        self._views[thread] = (view, size)
+        self._bytes += size
+        while self._bytes > self._max_bytes and len(self._views) > 1:
+            self._drop(next(iter(self._views)))
+
+    def evict_thread(self, key: ThreadKey) -> None:
+        for thread in [thread for thread in self._views if thread.key == key]:
+            self._drop(thread)
+
+    def _drop(self, thread: ThreadEpoch) -> None:
+        self._bytes -= self._views.pop(thread, (None, 0))[1]
 
 
 class ReaderViews:

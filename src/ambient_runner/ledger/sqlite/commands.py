@@ -33,7 +33,7 @@ from ambient_runner.ledger.records import (
     ThreadKey,
     ThreadLabels,
 )
-from ambient_runner.ledger.sqlite import erasure, queries, row_index, thread_row
+from ambient_runner.ledger.sqlite import checkpoints, erasure, queries, row_index, thread_row
 from ambient_runner.ledger.sqlite.row_index import RowIndex
 
 if TYPE_CHECKING:
@@ -207,6 +207,8 @@ class SqliteCommands:
             self._queue_row(lease.key, lease.epoch, lease.thread_no, batch)
         if append.end_status is not None:
             self._finish_run(lease, append.end_status)
+            if append.checkpoint is not None:
+                checkpoints.store_checkpoint(self.connection, lease.thread_no, append.checkpoint)
 
     def insert_rows(self) -> None:
         """Insert the rows that were queued."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.ledger.records import IDEMPOTENCY_KEY_TTL_MS
-from ambient_runner.ledger.sqlite import row_index, thread_row
+from ambient_runner.ledger.sqlite import checkpoints, row_index, thread_row
 
 if TYPE_CHECKING:
     import sqlite3
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["erase_thread", "trim_thread"]
 
+_NEWEST_CHECKPOINT = "SELECT max(seq) FROM checkpoint_part WHERE thread_no = ? AND is_head = 1"
 _CHECKPOINT = "INSERT INTO checkpoint (thread_no, seq, body) VALUES (?, ?, ?)"
 # Blanking makes a row shorter and leaves it where it is; see the schema for why nothing is deleted here.
 _BLANK_BATCH = "UPDATE batch SET thread_no = NULL, run = '', owner = '', kind = '', body = x'' WHERE no = ?"
@@ -41,6 +42,9 @@ def trim_thread(connection: sqlite3.Connection, no: int, checkpoint: Checkpoint)
         return
     connection.execute(_BLANK_CHECKPOINT, (no,))
     connection.execute(_CHECKPOINT, (no, checkpoint.seq, checkpoint.body))
+    newest = connection.execute(_NEWEST_CHECKPOINT, (no,)).fetchone()[0]
+    if newest is not None and newest <= checkpoint.seq:
+        checkpoints.blank_checkpoint_parts(connection, no)  # The entries after it are gone.
     _drop_entries(connection, no, checkpoint.seq)
     _delete_blank_rows(connection)
     connection.execute("UPDATE thread SET floor = ? WHERE no = ?", (checkpoint.seq, no))
@@ -51,6 +55,7 @@ def erase_thread(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch:
     _blank_batches(connection, no, row_index.MAX_SEQ)
     connection.execute("DELETE FROM place WHERE thread_no = ?", (no,))
     connection.execute(_BLANK_CHECKPOINT, (no,))
+    checkpoints.blank_checkpoint_parts(connection, no)
     connection.execute(_BLANK_RUNS, (no,))
     thread_row.blank_title(connection, no)
     _delete_blank_rows(connection)
@@ -85,5 +90,5 @@ def _blank_batches(connection: sqlite3.Connection, no: int, seq: int) -> None:
 
 def _delete_blank_rows(connection: sqlite3.Connection) -> None:
     """Delete blank rows from the beginning of the tables, some at a time, well away from the pages of live rows."""
-    for table in ("batch", "checkpoint", "run", "label"):
+    for table in ("batch", "checkpoint", "checkpoint_part", "run", "label"):
         connection.execute(_SWEEP.format(table=table))

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import ConfigError
-from ambient_runner.ledger.sqlite import queries, thread_queries
+from ambient_runner.ledger.sqlite import checkpoints, queries, thread_queries
 from ambient_runner.ledger.sqlite.committer import Committer
 from ambient_runner.ledger.sqlite.file_check import OpenedFile
 from ambient_runner.ledger.sqlite.outage import Outage
@@ -135,8 +135,11 @@ class SqliteLedger(ThreadedLedger):
     async def list_abandoned_runs(self, *, limit: int = 100) -> list[RunInfo]:
         return await self._run_query(queries.list_abandoned_runs, self._worker, limit)
 
-    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        return await self._run_query(queries.find_checkpoint, key, at)
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None, *, epoch: str = "") -> Checkpoint | None:
+        return await self._run_query(checkpoints.find_checkpoint, key, at, epoch)
+
+    async def list_checkpoint_parts(self, key: ThreadKey) -> list[int]:
+        return await self._run_query(checkpoints.list_checkpoint_parts, key)
 
     async def erase_thread(self, key: ThreadKey) -> bool:
         if not await super().erase_thread(key):

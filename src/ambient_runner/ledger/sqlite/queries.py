@@ -13,7 +13,6 @@ from ambient_runner.ledger.batches import slice_batch, take_batches
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     Batch,
-    Checkpoint,
     IdempotencyRecord,
     RunInfo,
     ThreadKey,
@@ -48,7 +47,6 @@ WHERE r.last = 1099511627776
 """
 _BATCH = "b.first, b.owner, b.kind, b.run, b.ts, b.body"
 _KEY = "SELECT digest, owner, id, run FROM idempotency WHERE scope = ? AND tenant = ? AND used > ?"
-_CHECKPOINT = "SELECT seq, body FROM checkpoint WHERE thread_no = ? AND seq <= ?"
 
 
 def find_run(connection: sqlite3.Connection, key: ThreadKey, run: str) -> RunInfo | None:
@@ -80,12 +78,6 @@ def find_idempotency_record(
     digest, owner, thread_id, run_key = row
     key = ThreadKey(tenant, owner, thread_id)
     return IdempotencyRecord(digest=digest, thread=key, run=find_run(connection, key, run_key))
-
-
-def find_checkpoint(connection: sqlite3.Connection, key: ThreadKey, at: int | None) -> Checkpoint | None:
-    found = connection.execute(_THREAD_NO, key).fetchone()
-    row = found and connection.execute(_CHECKPOINT, (found[0], MAX_SEQ if at is None else at)).fetchone()
-    return Checkpoint(seq=row[0], body=row[1]) if row else None
 
 
 def read_batches(
