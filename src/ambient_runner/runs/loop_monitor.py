@@ -1,7 +1,7 @@
 """Report code that blocks the event loop: all streams of the server wait while it does.
 
-A thread schedules a callback on the loop and waits for it. If the callback is late, the stack of the loop's thread shows what blocks, and
-its task the run: also if it is a task that the agent's framework started. The hot path is not touched.
+The loop counts ticks, and a thread watches them. If the next one is late, the stack of the loop's thread shows what blocks, and its task
+the run: also if it is a task that the agent's framework started. The hot path is not touched.
 """
 
 from __future__ import annotations
@@ -56,56 +56,67 @@ class _LoopMonitor(threading.Thread):
         self._loop = loop
         self._loop_thread = threading.get_ident()
         self._threshold = threshold
+        self._interval = threshold / 2
         self._stopped = threading.Event()
+        self._ticks = 0
+        self._ticked_at = time.monotonic()
+        self._cpu_at_tick = time.thread_time()
+        self._seen_at_tick = -1
+        """The tick after which the thread has seen what blocked."""
+        self._next_tick: asyncio.TimerHandle | None = None
         self._blocking_run: Run | None = None
         """The run that the last report named; None if it was the server itself, or an app."""
 
+    def start(self) -> None:
+        self._schedule_tick()
+        super().start()
+
     def stop(self) -> None:
         self._stopped.set()
+        if self._next_tick is not None:
+            self._next_tick.cancel()
 
     def run(self) -> None:
-        while True:
+        while not self._stopped.is_set():
             started, cpu_started = time.monotonic(), time.process_time()
-            if self._stopped.wait(self._threshold / 2):
-                return
-            asked = time.monotonic()
-            beat = threading.Event()
-            try:
-                self._loop.call_soon_threadsafe(beat.set)
-            except RuntimeError:  # the loop is closed
-                return
-            is_late = not beat.wait(self._threshold)
-            if self._was_suspended(started, cpu_started):
-                continue
-            if is_late:
-                self._follow_block(beat, asked)
-            elif asked - started > 1.5 * self._threshold:  # This thread was late itself.
-                self._report_unseen_block(asked - started)
+            self._stopped.wait(self._threshold / 4)
+            if self._is_late() and not self._was_suspended(started, cpu_started):
+                self._follow_block(self._ticks, self._ticked_at)
+
+    def _schedule_tick(self) -> None:
+        self._next_tick = self._loop.call_later(self._interval, self._tick)
+
+    def _tick(self) -> None:
+        """Called on the loop. If this tick is late and the thread has not seen why, nobody could have."""
+        elapsed, used = time.monotonic() - self._ticked_at, time.thread_time() - self._cpu_at_tick
+        has_blocked = elapsed > self._interval + self._threshold and used > self._threshold / 2
+        if has_blocked and self._seen_at_tick != self._ticks:
+            self._report_unseen_block(elapsed)
+        self._ticks += 1
+        self._ticked_at, self._cpu_at_tick = time.monotonic(), time.thread_time()
+        self._schedule_tick()
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._ticked_at > self._interval + self._threshold
 
     def _was_suspended(self, started: float, cpu_started: float) -> bool:
-        """Return True if this thread is late too and the process did little: it was stopped, or got no CPU.
-
-        Code that keeps the interpreter's lock makes this thread late as well, but uses the CPU.
-        """
+        """Return True if this thread is late too and the process did little: it was stopped, or got no CPU."""
         elapsed = time.monotonic() - started
-        return elapsed > 2 * self._threshold and time.process_time() - cpu_started < elapsed / 4
+        return elapsed > self._threshold and time.process_time() - cpu_started < self._threshold / 4
 
-    def _follow_block(self, beat: threading.Event, started: float) -> None:
+    def _follow_block(self, tick: int, started: float) -> None:
         """Report a block once, as soon as the code that blocks is seen, and measure it when it ends."""
-        if beat.is_set():
-            self._report_unseen_block(time.monotonic() - started)
-            return
-        is_reported = False
-        while not beat.is_set() and not self._stopped.is_set():
-            is_reported = is_reported or self._report_block(time.monotonic() - started)
-            beat.wait(self._threshold / 4)
-        if is_reported:
+        while self._ticks == tick and not self._stopped.is_set():
+            if self._seen_at_tick != tick and self._report_block(time.monotonic() - started):
+                self._seen_at_tick = tick
+            self._stopped.wait(self._threshold / 4)
+        if self._seen_at_tick == tick:
             seconds = time.monotonic() - started
             LOOP_BLOCKED_SECONDS.observe(seconds)
             _log_end(self._blocking_run, seconds)
 
     def _report_unseen_block(self, seconds: float) -> None:
-        """Log and measure a block that was over before this thread could run: a call of C code kept the interpreter's lock."""
+        """Log and measure a block that was over before the thread could run: a call of C code kept the interpreter's lock."""
         LOOP_BLOCKED_SECONDS.observe(seconds)
         logger.warning(
             "The server was blocked for %.1f s by one call of C code that keeps the interpreter's lock, so it could not be seen which: no "
