@@ -73,7 +73,8 @@ __all__ = [
 
 RUN_OWNER, INPUT = "ambient.run", "input"
 """`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId], "clientTools": [name], "digestKey": key}`, immediately
-before RUN_STARTED. `clientTools` are the tools that the client executes."""
+before RUN_STARTED. The input has those of the posted messages that the thread did not have. `clientTools` are the tools that the client
+executes."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: every message after that one leaves the conversation; all of them if `to` is empty."""
 FORKED = "forked"

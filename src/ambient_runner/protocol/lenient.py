@@ -61,9 +61,10 @@ def _struct_reader(kind: type[msgspec.Struct]) -> Reader:
         present = _known_members(cast("dict[str, Any]", value), names, tag, path, warnings)
         members: dict[str, Any] = {}
         for name, (field, inner) in fields.items():
-            item, at = present.get(name), _join_path(path, field.encode_name)
+            item = present.get(name)
             if item is None and not field.required:
                 continue
+            at = _join_path(path, field.encode_name)
             if name not in present:
                 raise InvalidInput(f"{at} is missing.")
             members[name] = inner(item, at, warnings)

@@ -35,7 +35,7 @@ from ambient_runner.runs.run import ResumedRun, Run
 from ambient_runner.runs.storable import encode_storable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ambient_runner.config import History
     from ambient_runner.ledger.base import Writer
@@ -113,7 +113,8 @@ def prepare_first_entries(
     """
     run, accepted = start.run, start.accepted_input
     redactor = Redactor(run.secrets)
-    known = view.transcript.all_ids().union(message.id for message in accepted.new_messages)
+    stored_ids = view.transcript.all_ids()
+    known = stored_ids.union(message.id for message in accepted.new_messages)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
     copied: list[Event] = [FORK_MARKER] if forked else []
@@ -126,7 +127,7 @@ def prepare_first_entries(
     for event in legal:
         _encode_whole(event)  # Before the search, which takes long for an input that is refused anyway.
     with RedactionGuard():
-        facts = _initial_facts(start.request, run, accepted, redactor, forked)
+        facts = _initial_facts(start.request, run, accepted, redactor, forked, stored_ids)
         clean = [redacted for event in legal for redacted in redactor.feed(event)]
         lines = [_encode_whole(event) for event in clean]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
@@ -238,11 +239,20 @@ def _adapter_memory(view: ThreadView, accepted: AcceptedInput) -> Any:
 
 
 def _initial_facts(
-    request: StartRequest, run: Run, accepted: AcceptedInput, redactor: Redactor, forked: ForkedFact | None
+    request: StartRequest,
+    run: Run,
+    accepted: AcceptedInput,
+    redactor: Redactor,
+    forked: ForkedFact | None,
+    stored_ids: Collection[str],
 ) -> list[Fact]:
-    """Return the copy that the thread begins with, the full input, which is never sent, and the rewind; the first and last if there are."""
+    """Return the copy that the thread begins with, the input, which is never sent, and the rewind; the first and last if there are.
+
+    The messages that the thread has already are left out of the input: many clients send their whole conversation with every run.
+    """
+    new = [message for message in request.input.messages if message.id not in stored_ids]
     body = {
-        "input": msgspec.to_builtins(request.input),
+        "input": msgspec.to_builtins(msgspec.structs.replace(request.input, messages=new)),
         "answers": [entry.interrupt_id for entry in accepted.answers],
         "imported": list(accepted.imported),
         "clientTools": [tool.name for tool in run.input.tools],
