@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ambient_runner.ledger.base import Ledger
-    from ambient_runner.ledger.records import Batch, RunInfo, ThreadKey
+    from ambient_runner.ledger.records import Batch, RunInfo, ThreadInfo, ThreadKey
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Started
 
@@ -68,6 +68,14 @@ async def read_run_events(ledger: Ledger, info: RunInfo, until: int | None = Non
                 for line in batch.lines:
                     yield decode_event(line)
         position = batches[-1].last
+
+
+async def find_newest_ended_run(ledger: Ledger, info: ThreadInfo) -> RunInfo | None:
+    """Return the newest run that had ended when `info` was read; None if there is none."""
+    newest = await ledger.find_run_at(info.key, info.last)
+    if newest is None or (newest.last and newest.last <= info.last):
+        return newest
+    return await ledger.find_run_at(info.key, newest.first - 1)
 
 
 async def is_idle(ledger: Ledger, key: ThreadKey, position: int) -> bool:

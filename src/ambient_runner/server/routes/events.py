@@ -10,11 +10,13 @@ from fastapi import APIRouter, Request, Response
 
 from ambient_runner.errors import EntriesDropped, InvalidInput, Refused, RunGone, StaleCursor, UnknownRun, UnknownThread
 from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.replay_snapshots import ReplaySnapshots
 from ambient_runner.projections.thread_event import ThreadIdentity
 from ambient_runner.projections.thread_status import run_members
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.encode import format_cursor, negotiate_format, parse_cursor
 from ambient_runner.protocol.profiles import Profile
+from ambient_runner.runs.event_reader import find_newest_ended_run
 from ambient_runner.runs.reattach import gap_events, reopen_events
 from ambient_runner.runs.run_history import list_retained_runs
 from ambient_runner.runs.view_cache import (
@@ -28,7 +30,7 @@ from ambient_runner.server.connect_start import find_connect_start
 from ambient_runner.server.end_conditions import NoEnd, UntilIdle, UntilRunEnds
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.request_parsing import client_profile, wants_snapshots
+from ambient_runner.server.request_parsing import client_profile, wants_all_snapshots, wants_snapshots
 from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.server.routes.threads import hidden_keys
 from ambient_runner.server.stream_start import FIRST_WINDOW_BYTES, StreamStart
@@ -180,7 +182,9 @@ async def _resume(
     """Return the entry to start after, and the frames to send before the next one."""
     begin = run.first - 1 if run else 0
     after = max(cursor or 0, begin)
-    framer = await _create_framer(runtime, runner, request, info, after=after)
+    selects_snapshots = run is None and not wants_all_snapshots(request)
+    replay = await _select_snapshots(runner, info, after) if selects_snapshots else None
+    framer = await _create_framer(runtime, runner, request, info, after=after, replay=replay)
     if after < info.first - 1:
         view = await load_view(runner.ledger, info.key, until=info.first - 1, epoch=info.epoch)
         metrics.RESUMES.labels("gap").inc()
@@ -195,8 +199,22 @@ async def _resume(
     return StreamStart(after=after, framer=framer, preface=preface, is_run_open=bool(preface))
 
 
+async def _select_snapshots(runner: Runner, info: ThreadInfo, after: int) -> ReplaySnapshots | None:
+    """Return the selection of the snapshots that are stored after this entry; None if all of them are sent."""
+    newest = await find_newest_ended_run(runner.ledger, info) if after < info.last else None
+    if newest is None or newest.first <= after + 1:
+        return None
+    return ReplaySnapshots(newest_run=newest.first, is_resumed=after > 0)
+
+
 async def _create_framer(
-    runtime: ServerRuntime, runner: Runner, request: Request, info: ThreadInfo, *, after: int
+    runtime: ServerRuntime,
+    runner: Runner,
+    request: Request,
+    info: ThreadInfo,
+    *,
+    after: int,
+    replay: ReplaySnapshots | None = None,
 ) -> Framer:
     query = request.query_params
     return Framer(
@@ -209,6 +227,7 @@ async def _create_framer(
         exposure=runtime.audiences.exposure_for(info.agent),
         thread=ThreadIdentity.of_info(info),
         snapshots=wants_snapshots(request),
+        replay=replay,
     )
 
 
