@@ -20,6 +20,7 @@ from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.executor import LARGE_BYTES
 from ambient_runner.runs.loop_monitor import report_blocked_loop
+from ambient_runner.runs.reattach_cache import ReopeningPoints
 from ambient_runner.runs.runner import Runner
 from ambient_runner.server.audiences import Audiences
 
@@ -65,6 +66,7 @@ class ServerRuntime:
         self.platform = platform
         self.audiences = audiences or Audiences(settings, {})
         self.streams: set[ClosableStream] = set()
+        self.reopening_points = ReopeningPoints()
         self._body_executor: ThreadPoolExecutor | None = None
         """Executor that parses large bodies. A single thread: each thread would keep the memory of its largest body."""
         self._middleware = (tracing.middleware, *middleware) if tracing else middleware

@@ -17,7 +17,7 @@ from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.encode import format_cursor, negotiate_format, parse_cursor
 from ambient_runner.protocol.profiles import Profile
 from ambient_runner.runs.event_reader import find_newest_ended_run
-from ambient_runner.runs.reattach import gap_events, reopen_events
+from ambient_runner.runs.reattach import gap_events
 from ambient_runner.runs.run_history import list_retained_runs
 from ambient_runner.runs.view_cache import (
     ThreadEpoch,
@@ -195,7 +195,7 @@ async def _resume(
     if after == begin:
         return StreamStart(after=after, framer=framer, view=None if after else ThreadView())
     metrics.RESUMES.labels("exact").inc()
-    preface = framer.render_without_ids(await reopen_events(runner.ledger, info.key, after))
+    preface = framer.render_without_ids(await runtime.reopening_points.reopen_events(runner.ledger, info.key, after))
     return StreamStart(after=after, framer=framer, preface=preface, is_run_open=bool(preface))
 
 
