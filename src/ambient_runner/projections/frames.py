@@ -8,6 +8,7 @@ that change `ambient:thread` with that event after them. Facts without a project
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ambient_runner.ledger.records import RUNTIME, Batch
@@ -103,8 +104,7 @@ class Framer:
         self._calls = ReaderCalls()
         self._downgrader = Downgrader(profile)
         audience = "open" if exposure is None else f"safe {exposure.cache_key}"
-        kind = f"{profile.value} {wire_format} {event_lines} {thread is not None} {audience}"
-        self._cache_keys = {with_snapshots: f"{with_snapshots} {kind}" for with_snapshots in (False, True)}
+        self._cache_keys = _cache_keys(f"{profile.value} {wire_format} {event_lines} {thread is not None} {audience}")
 
     def view_seqs(self, batch: Batch) -> list[int]:
         """Return the seqs at which `render` needs the folded thread, in their order. Nothing if the batch is rendered already."""
@@ -343,6 +343,12 @@ class Framer:
         return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines[:-1]]) + self._encode_lines(
             lines[-1:], seq
         )
+
+
+@lru_cache(maxsize=64)
+def _cache_keys(kind: str) -> tuple[str, str]:
+    """Return the keys of frames without and with snapshots. Shared: a server may have thousands of readers of one kind."""
+    return f"{kind} False", f"{kind} True"
 
 
 def snapshot_seqs(batch: Batch) -> list[int]:
