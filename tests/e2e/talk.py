@@ -144,8 +144,9 @@ async def run(url: str, body: Event, *, headers: Mapping[str, str] | None = None
 
 
 async def history(url: str, thread: str, *, after: str = "", query: str = "") -> list[Frame]:
-    """Everything the thread holds, once it is idle."""
+    """Everything the thread holds, once it is idle, as its runs sent it: with all their snapshots."""
     headers = {"Last-Event-ID": after} if after else {}
-    async with open_stream(f"{url}/threads/{thread}/events?until=idle{query}", headers=headers) as stream:
+    snapshots = "" if "snapshots=" in query else "&snapshots=all"
+    async with open_stream(f"{url}/threads/{thread}/events?until=idle{snapshots}{query}", headers=headers) as stream:
         assert stream.status == 200, await stream.body()
         return await stream.rest()

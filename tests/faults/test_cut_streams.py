@@ -26,7 +26,7 @@ async def read_until_cut(url: str, thread: str) -> tuple[list[Frame], bool]:
     """Return the whole frames with an id that came through, and True if the stream ended properly."""
     kept: list[Frame] = []
     try:
-        async with open_stream(f"{url}/threads/{thread}/events?until=idle") as stream:
+        async with open_stream(f"{url}/threads/{thread}/events?until=idle&snapshots=all") as stream:
             async for frame in stream:
                 kept += [frame] if frame.id else []
     except CUT:
@@ -36,7 +36,7 @@ async def read_until_cut(url: str, thread: str) -> tuple[list[Frame], bool]:
 
 async def response_size(url: str, thread: str) -> int:
     async with connect(url) as (reader, writer):
-        path = f"/threads/{thread}/events?until=idle"
+        path = f"/threads/{thread}/events?until=idle&snapshots=all"
         writer.write(request_head("GET", path, {"Host": url.removeprefix("http://"), "Connection": "close"}))
         return len(await reader.read(-1))
 
@@ -109,7 +109,7 @@ async def test_f05_a_client_that_closes_one_direction_can_resume(server: Child) 
             begun = await posted.until("TEXT_MESSAGE_CONTENT")
             async with connect(server.url) as (reader, writer):
                 headers = {"Host": f"127.0.0.1:{server.port}", "Last-Event-ID": begun[-1].id}
-                writer.write(request_head("GET", f"/threads/{thread}/events?until=idle", headers))
+                writer.write(request_head("GET", f"/threads/{thread}/events?until=idle&snapshots=all", headers))
                 writer.write_eof()
                 kept = await read_what_comes(Stream(reader, writer))
             whole = begun + await posted.rest()

@@ -66,7 +66,7 @@ async def read_as_planned(url: str, thread: str, plan: Plan) -> list[Frame]:
     kept: list[Frame] = []
     for cut in (*plan.cuts, None):
         headers = {"Last-Event-ID": kept[-1].id} if kept else {}
-        async with open_stream(f"{url}/threads/{thread}/events?until=idle", headers=headers) as stream:
+        async with open_stream(f"{url}/threads/{thread}/events?until=idle&snapshots=all", headers=headers) as stream:
             assert stream.status == 200, await stream.body()
             frames = await (stream.rest() if cut is None else stream.read(cut))
             if plan.inside and not stream.ended:

@@ -58,7 +58,7 @@ async def test_f13_every_reader_that_resumes_gets_what_follows_its_cursor_once(
 
     async def resume(url: str, thread: str, cursor: str) -> None:
         headers = {"Last-Event-ID": cursor}
-        async with open_stream(f"{url}/threads/{thread}/events?until=idle", headers=headers) as stream:
+        async with open_stream(f"{url}/threads/{thread}/events?until=idle&snapshots=all", headers=headers) as stream:
             got.append((thread, cursor, [frame for frame in await stream.rest() if frame.id]))
 
     with unless_hung(), start(tmp_path / "ambient.db") as server:

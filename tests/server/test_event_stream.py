@@ -3,7 +3,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import anyio
 import msgspec
@@ -27,12 +30,14 @@ from ambient_runner.server.direct_send import expose_server_send
 from ambient_runner.server.end_conditions import EndCondition, NoEnd, UntilIdle, UntilRunEnds
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.runtime import ServerRuntime
+from ambient_runner.server.stream_monitor import monitor_streams
 from ambient_runner.server.stream_start import StreamStart
 from tests.machine_speed import unless_hung
 from tests.scripts import begun, forever, hello
 from tests.server.demo_server import runtime_with
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
+SERVICES: WeakKeyDictionary[EventStream, ServerRuntime] = WeakKeyDictionary()
 RESTLESS = dataclasses.replace(SETTINGS, heartbeat=0.05, slow_reader=0.2)
 
 
@@ -82,25 +87,39 @@ async def stream_of(
     assert info is not None
     service = runtime_with(runner.agents, settings)
     framer = Framer(info.epoch, wire_format=form, thread=ThreadIdentity.of_info(info))
-    return (
-        EventStream(
-            service,
-            runner,
-            ThreadEpoch(KEY, info.epoch),
-            StreamStart(after=0, framer=framer),
-            until=until or NoEnd(),
-            **options,
-        ),
+    stream = EventStream(
         service,
+        runner,
+        ThreadEpoch(KEY, info.epoch),
+        StreamStart(after=0, framer=framer),
+        until=until or NoEnd(),
+        **options,
     )
+    SERVICES[stream] = service
+    return stream, service
+
+
+@asynccontextmanager
+async def monitored(stream: EventStream) -> AsyncGenerator[None, None]:
+    """Check the stream's client regularly, as its server does."""
+    service = SERVICES[stream]
+    settings = service.settings
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(
+            partial(monitor_streams, service.streams, heartbeat=settings.heartbeat, slow_reader=settings.slow_reader)
+        )
+        yield
+        tasks.cancel_scope.cancel()
 
 
 async def answer(stream: EventStream, client: Client) -> None:
-    await stream({"type": "http"}, client.receive, client.send)
+    async with monitored(stream):
+        await stream({"type": "http"}, client.receive, client.send)
 
 
 async def answer_directly(stream: EventStream, client: Client) -> None:
-    await expose_server_send(stream)({"type": "http"}, client.receive, client.send)
+    async with monitored(stream):
+        await expose_server_send(stream)({"type": "http"}, client.receive, client.send)
 
 
 def counting(steps: list[asyncio.Event]) -> ScriptedAgent:
@@ -119,13 +138,14 @@ def slow_readers_cut() -> float:
     return REGISTRY.get_sample_value("ambient_stream_slow_clients_closed_total") or 0.0
 
 
-async def test_a_silent_stream_is_pinged_again_and_again() -> None:
+@pytest.mark.parametrize("respond", [answer, answer_directly], ids=["task", "direct"])
+async def test_a_silent_stream_is_pinged_again_and_again(respond: Any) -> None:
     client = Client()
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
         stream, _ = await stream_of(runner, RESTLESS)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer, stream, client)
+            tasks.start_soon(respond, stream, client)
             await client.has(b"RUN_FINISHED")
             quiet = anyio.current_time()
             assert PING not in client.body
@@ -134,30 +154,32 @@ async def test_a_silent_stream_is_pinged_again_and_again() -> None:
             client.leaves.set()
 
 
+@pytest.mark.parametrize("respond", [answer, answer_directly], ids=["task", "direct"])
 @pytest.mark.parametrize("place", [PING, b"RUN_STARTED"], ids=["ping", "frame"])
-async def test_a_reader_that_stops_reading_is_cut(place: bytes) -> None:
+async def test_a_reader_that_stops_reading_is_cut(place: bytes, respond: Any) -> None:
     client = Client(stalls_at=place)
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
         stream, service = await stream_of(runner, RESTLESS)
         before = slow_readers_cut()
         with unless_hung():
-            await answer(stream, client)
+            await respond(stream, client)
     assert client.stalled.is_set()
     assert slow_readers_cut() - before == 1
     assert not client.ended
     assert service.streams == set()
 
 
+@pytest.mark.parametrize("respond", [answer, answer_directly], ids=["task", "direct"])
 @pytest.mark.parametrize("place", [PING, b"RUN_STARTED"], ids=["ping", "frame"])
-async def test_a_reader_that_continues_in_time_is_not_cut(place: bytes) -> None:
+async def test_a_reader_that_continues_in_time_is_not_cut(place: bytes, respond: Any) -> None:
     client = Client(stalls_at=place)
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
         stream, _ = await stream_of(runner, dataclasses.replace(RESTLESS, slow_reader=5.0))
         before = slow_readers_cut()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer, stream, client)
+            tasks.start_soon(respond, stream, client)
             with unless_hung():
                 await client.stalled.wait()
             client.goes_on.set()
@@ -448,3 +470,24 @@ async def test_live_and_late_readers_get_the_same_thread_after_a_fact(respond: A
     event = msgspec.json.decode(live.body.splitlines()[-2].removeprefix(b"data: "))
     assert event["value"]["feedback"] == {f"m-{runs[0]}": "thumbs_up"}
     assert event["value"]["lastRun"]["run"] == runs[1]
+
+
+async def test_a_direct_stream_goes_on_after_its_app_has_returned() -> None:
+    client, has_returned = Client(), asyncio.Event()
+    step = asyncio.Event()
+    async with runner_of(counting([step])) as runner:
+        await runner.start(request(user("u1")))
+        stream, _ = await stream_of(runner)
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await stream(scope, receive, send)
+            has_returned.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(expose_server_send(app), {"type": "http"}, client.receive, client.send)
+            with unless_hung():
+                await has_returned.wait()
+            assert not client.ended
+            step.set()
+            await client.has(b"number 0")
+            client.leaves.set()

@@ -266,7 +266,7 @@ async def test_facts_since_the_last_run_follow_the_start_of_the_next_one_without
         second = await client.post("/", json=run_body("again", message="u2"), headers={"idempotency-key": "k"})
         repeated = await client.post("/", json=run_body("again", message="u2"), headers={"idempotency-key": "k"})
         third = frames(await client.post("/", json=run_body("and again", message="u3")))
-        history = frames(await client.get("/threads/t/events?until=idle"))
+        history = frames(await client.get("/threads/t/events?until=idle&snapshots=all"))
     events = frames(second)
     (first_cursor, started), *rest = events
     facts = [(cursor, event["name"]) for cursor, event in rest if event["type"] == "CUSTOM"]

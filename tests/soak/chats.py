@@ -180,7 +180,7 @@ class Chat:
 async def follow_to_end(record: ThreadRecord, receipt: Receipt, url: str) -> None:
     """Let a client read the rest of a thread. Raises: OSError, EOFError; AssertionError if it is refused."""
     headers = {"Last-Event-ID": receipt.cursor} if receipt.cursor else {}
-    async with opened(f"{url}/threads/{record.id}/events?until=idle", headers=headers) as stream:
+    async with opened(f"{url}/threads/{record.id}/events?until=idle&snapshots=all", headers=headers) as stream:
         assert stream.status == 200, f"{stream.status} {(await stream.body()).decode()} after {receipt.cursor!r}"
         async for frame in frames_of(stream):
             record.add(receipt, frame)

@@ -48,7 +48,7 @@ async def _compare_thread(world: World, record: ThreadRecord) -> None:
 
 async def _check_erased(world: World, record: ThreadRecord, urls: list[str]) -> None:
     for url in urls:
-        status = await request(f"{url}/threads/{record.id}/events?until=idle", "GET")
+        status = await request(f"{url}/threads/{record.id}/events?until=idle&snapshots=all", "GET")
         if status != 404:
             world.report_failure("erased, but there", f"{record.id}: {status}")
 

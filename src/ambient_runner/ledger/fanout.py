@@ -278,13 +278,21 @@ async def live_tail(
     """
     channel = channels.open_channel(key, reader=True)
     try:
-        if (not channel.epoch or channel.last <= after) and (info := await lookup(key)):
-            channels.update_last(key, info.epoch, info.last)
+        if not channel.epoch or channel.last <= after:
+            await _update_channel(channels, key, lookup)
         if epoch and channel.epoch != epoch:
             raise UnknownThread
         yield LiveTail(channel, after, read)
     finally:
         channels.close_channel(channel, reader=True)
+
+
+async def _update_channel(
+    channels: ChannelRegistry, key: ThreadKey, lookup: Callable[[ThreadKey], Awaitable[ThreadInfo | None]]
+) -> None:
+    """Query the thread's newest seq. Not part of `live_tail`, whose frame would keep the row while the reader is open."""
+    if info := await lookup(key):
+        channels.update_last(key, info.epoch, info.last)
 
 
 class ReleaseNotifier:

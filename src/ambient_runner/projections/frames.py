@@ -8,6 +8,7 @@ that change `ambient:thread` with that event after them. Facts without a project
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ambient_runner.ledger.records import RUNTIME, Batch
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.projections.exposure import ExposureRules
     from ambient_runner.projections.known_calls import FindCall
+    from ambient_runner.projections.replay_snapshots import ReplaySnapshots
     from ambient_runner.projections.thread_event import ThreadIdentity
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.projections.withdrawn import WithdrawnContent
@@ -80,11 +82,13 @@ class Framer:
         exposure: ExposureRules | None = None,
         thread: ThreadIdentity | None = None,
         snapshots: bool = True,
+        replay: ReplaySnapshots | None = None,
     ) -> None:
         """`start_events` are rendered after the first event of a run, which is RUN_STARTED: clients refuse any other at the beginning.
 
         `withdrawn` content is not rendered. `exposure` are the rules of the audience `safe`; None for the audience `open`. Without
         `thread` there is no `ambient:thread`, without `snapshots` no MESSAGES_SNAPSHOT of a run but those that a fork begins with.
+        `replay` selects those of stored runs; without it all of them are rendered.
         """
         self._epoch = epoch
         self._profile = profile
@@ -96,11 +100,11 @@ class Framer:
         self._exposure = exposure
         self._thread = thread
         self._snapshots = snapshots
+        self._replay = replay
         self._calls = ReaderCalls()
         self._downgrader = Downgrader(profile)
         audience = "open" if exposure is None else f"safe {exposure.cache_key}"
-        parts = f"{snapshots} {thread is not None}"
-        self._cache_key = f"{profile.value} {wire_format} {event_lines} {parts} {audience}"
+        self._cache_keys = _cache_keys(f"{profile.value} {wire_format} {event_lines} {thread is not None} {audience}")
 
     def view_seqs(self, batch: Batch) -> list[int]:
         """Return the seqs at which `render` needs the folded thread, in their order. Nothing if the batch is rendered already."""
@@ -109,7 +113,7 @@ class Framer:
         if batch.owner != RUNTIME:
             is_needed = self._thread is not None and changes_thread(batch)
             return list(range(batch.first, batch.last + 1)) if is_needed else []
-        seqs = snapshot_seqs(batch) if self._snapshots else _marker_seqs(batch, _FORK_MARKER)
+        seqs = snapshot_seqs(batch) if self._sends_snapshots(batch) else _marker_seqs(batch, _FORK_MARKER)
         if self._exposure is None or batch.text is not None:
             return seqs
         return sorted({*seqs, *self._calls.view_seqs(batch, self._exposure)})
@@ -121,7 +125,7 @@ class Framer:
             return FrameContext(thread=changed)
         line = batch.lines[seq - batch.first]
         is_fork = line == _FORK_MARKER
-        is_snapshot = is_fork or (self._snapshots and line == _SNAPSHOT_MARKER)
+        is_snapshot = is_fork or (line == _SNAPSHOT_MARKER and self._sends_snapshots(batch))
         messages = view.transcript.messages() if is_snapshot else []
         context = FrameContext(messages=messages, feedback=view.feedback if is_snapshot else {}, ts=batch.ts)
         if is_fork and view.fork is not None:
@@ -133,7 +137,13 @@ class Framer:
         return context.with_calls(view, call_ids_in(batch.lines) | message_call_ids(messages))
 
     def render(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
-        """Return the batch's frames. `contexts` has what `read_view` returned for every seq of `view_seqs(batch)`."""
+        """Return the frames of the next batch. `contexts` has what `read_view` returned for every seq of `view_seqs(batch)`."""
+        frames = self._render_next(batch, contexts)
+        if self._replay is not None:
+            self._replay.advance(batch, has_snapshot=_SNAPSHOT_MARKER in batch.lines)
+        return frames
+
+    def _render_next(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         if self._is_withheld(batch):
             return b""
         withdrawn = self._withdrawn_from(batch)
@@ -141,11 +151,12 @@ class Framer:
             return self._render_rest(batch, contexts, withdrawn)
         if self._start_events and batch.owner == RUNTIME:
             return self._render_first_batch(batch, contexts)
-        if self._cache_key in batch.derived:
-            return batch.derived[self._cache_key]
+        cache_key = self._cache_key(batch)
+        if cache_key in batch.derived:
+            return batch.derived[cache_key]
         frames = self._render_batch(batch, contexts)
         if self._is_shared(batch):
-            batch.derived[self._cache_key] = frames
+            batch.derived[cache_key] = frames
         return frames
 
     def prepare(self, batch: Batch) -> None:
@@ -153,7 +164,7 @@ class Framer:
         if self._start_events or self._withdrawn_from(batch):
             return
         if not self.view_seqs(batch) and self._is_shared(batch):
-            self.render(batch, {})
+            self._render_next(batch, {})
 
     @property
     def wire_format(self) -> WireFormat:
@@ -161,7 +172,7 @@ class Framer:
 
     def is_rendered(self, batch: Batch) -> bool:
         """Return True if another reader has already rendered this batch, and this one needs nothing else."""
-        return not self._start_events and self._cache_key in batch.derived and not self._withdrawn_from(batch)
+        return not self._start_events and self._cache_key(batch) in batch.derived and not self._withdrawn_from(batch)
 
     def render_without_ids(self, events: Iterable[Event], view: ThreadView | None = None) -> bytes:
         """Return frames made for this reader alone. They carry no `id`. `view` has the tool calls and feedback they refer to."""
@@ -183,6 +194,12 @@ class Framer:
         # Whole, however large: a reader that connects, or is told of a gap, has these messages from nowhere else.
         return [encode_event(out) for event in rated for out in self._downgrader.feed(event)]
 
+    def _sends_snapshots(self, batch: Batch) -> bool:
+        return self._snapshots and (self._replay is None or self._replay.includes(batch))
+
+    def _cache_key(self, batch: Batch) -> str:
+        return self._cache_keys[self._sends_snapshots(batch)]
+
     def _is_withheld(self, batch: Batch) -> bool:
         """Return True if this reader gets nothing of the batch: it accepts events of runs only."""
         return self._strict and not batch.run
@@ -200,7 +217,7 @@ class Framer:
         frames: list[bytes] = []
         for seq, line in enumerate(batch.lines, batch.first):
             rest = withdrawn.strip_line(line)
-            frames.append(b"" if rest is None else self._render_entry(rest, seq, corrected, calls))
+            frames.append(b"" if rest is None else self._render_entry(batch, rest, seq, corrected, calls))
             if self._start_events:
                 events, self._start_events = self._start_events, ()
                 frames.append(self.render_without_ids(events))
@@ -227,7 +244,9 @@ class Framer:
         if self._sends_stored_lines(batch):
             return self._render_stored(batch, contexts)
         calls = self._read_calls(batch, contexts)
-        own_frames = [at for at, line in enumerate(batch.lines) if self._changes(line) or self._is_left_out(line)]
+        own_frames = [
+            at for at, line in enumerate(batch.lines) if self._changes(line) or self._is_left_out(batch, line)
+        ]
         return self._render_lines(batch, contexts, own_frames, calls)
 
     def _sends_stored_lines(self, batch: Batch) -> bool:
@@ -242,11 +261,10 @@ class Framer:
         is_projected = self._exposure is not None and needs_projection(line, self._exposure)
         return is_projected or needs_downgrade(line, self._profile)
 
-    def _is_left_out(self, line: bytes) -> bool:
-        return is_private_line(line) or self._is_unwanted_snapshot(line)
-
-    def _is_unwanted_snapshot(self, line: bytes) -> bool:
-        return not self._snapshots and line.startswith(_SNAPSHOT_PREFIX) and line != _FORK_MARKER
+    def _is_left_out(self, batch: Batch, line: bytes) -> bool:
+        if line.startswith(_SNAPSHOT_PREFIX):
+            return line != _FORK_MARKER and not self._sends_snapshots(batch)
+        return is_private_line(line)
 
     def _read_calls(
         self, batch: Batch, contexts: Mapping[int, FrameContext], withdrawn_ids: Collection[str] = ()
@@ -258,12 +276,12 @@ class Framer:
 
     def _render_stored(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         """Return the stored lines in as few chunks as possible. Only snapshots and private entries are handled one by one."""
-        if not contexts and (self._snapshots or not any(map(self._is_unwanted_snapshot, batch.lines))):
+        if not contexts:
             frames = self._encode_lines(batch.lines, batch.first)
-            if not may_contain_private(frames):
+            if not may_contain_private(frames) and (self._sends_snapshots(batch) or _SNAPSHOT_PREFIX not in frames):
                 return frames
         own_frames = [
-            at for at, line in enumerate(batch.lines) if batch.first + at in contexts or self._is_left_out(line)
+            at for at, line in enumerate(batch.lines) if batch.first + at in contexts or self._is_left_out(batch, line)
         ]
         return self._render_lines(batch, contexts, own_frames, _find_nothing)
 
@@ -275,7 +293,7 @@ class Framer:
         done = 0
         for at in own_frames:
             chunks.append(self._encode_lines(batch.lines[done:at], batch.first + done))
-            chunks.append(self._render_entry(batch.lines[at], batch.first + at, contexts, find_call))
+            chunks.append(self._render_entry(batch, batch.lines[at], batch.first + at, contexts, find_call))
             done = at + 1
         chunks.append(self._encode_lines(batch.lines[done:], batch.first + done))
         return b"".join(chunks)
@@ -285,8 +303,10 @@ class Framer:
             return encode_ndjson(lines)
         return encode_sse(lines, first, self._epoch, self._event_lines)
 
-    def _render_entry(self, line: bytes, seq: int, contexts: Mapping[int, FrameContext], find_call: FindCall) -> bytes:
-        if self._is_left_out(line):
+    def _render_entry(
+        self, batch: Batch, line: bytes, seq: int, contexts: Mapping[int, FrameContext], find_call: FindCall
+    ) -> bytes:
+        if self._is_left_out(batch, line):
             return b""
         if line in {_SNAPSHOT_MARKER, _FORK_MARKER} and seq in contexts:
             context = contexts[seq]
@@ -323,6 +343,12 @@ class Framer:
         return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines[:-1]]) + self._encode_lines(
             lines[-1:], seq
         )
+
+
+@lru_cache(maxsize=64)
+def _cache_keys(kind: str) -> tuple[str, str]:
+    """Return the keys of frames without and with snapshots. Shared: a server may have thousands of readers of one kind."""
+    return f"{kind} False", f"{kind} True"
 
 
 def snapshot_seqs(batch: Batch) -> list[int]:

@@ -26,6 +26,7 @@ __all__ = [
     "correct_history",
     "is_private",
     "is_private_line",
+    "may_contain_correction",
     "may_contain_private",
     "parse_correction",
 ]
@@ -39,6 +40,7 @@ _LINE_PREFIXES = tuple(
     b'{"type":"CUSTOM","name":"%b","value":' % name.encode() for name in (MEMORY_EVENT, HISTORY_EVENT)
 )
 _COMMON_PREFIX = b'{"type":"CUSTOM","name":"ambient:me'
+_CORRECTION_PREFIX = b'{"type":"CUSTOM","name":"%b"' % HISTORY_EVENT.encode()
 
 
 def is_private(event: Event) -> bool:
@@ -54,6 +56,11 @@ def is_private_line(line: bytes) -> bool:
 def may_contain_private(frames: bytes) -> bool:
     """Return True if these frames may contain a private entry. One search for many lines, because they rarely do."""
     return _COMMON_PREFIX in frames
+
+
+def may_contain_correction(lines: bytes) -> bool:
+    """Return True if these joined lines may contain a correction of the history."""
+    return _CORRECTION_PREFIX in lines
 
 
 class HistoryCorrection(msgspec.Struct, frozen=True):

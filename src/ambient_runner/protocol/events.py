@@ -7,9 +7,13 @@ and `type` always comes first, so the type of a stored line can be read from its
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "ActivityDelta",
@@ -539,6 +543,11 @@ decode_event = _decoder.decode
 """Return the event of a stored line."""
 
 _TERMINAL_PREFIXES = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
+_DELTA_PREFIXES = (
+    b'{"type":"TEXT_MESSAGE_CONTENT"',
+    b'{"type":"REASONING_MESSAGE_CONTENT"',
+    b'{"type":"TOOL_CALL_ARGS"',
+)
 _TYPE_AT = len(b'{"type":"')
 
 
@@ -550,6 +559,10 @@ def type_of(event: BaseEvent) -> str:
 def is_terminal_line(line: bytes) -> bool:
     """Return True if an encoded event is a run's terminal event, read from its first bytes without decoding it."""
     return line.startswith(_TERMINAL_PREFIXES)
+
+
+is_delta_line: Callable[[bytes], bool] = methodcaller("startswith", _DELTA_PREFIXES)
+"""Return True if an encoded event is a delta of text, reasoning or arguments, as most are. Called for each one, so not in Python."""
 
 
 def type_of_line(line: bytes) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import EntriesDropped
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.private_entries import is_private
-from ambient_runner.protocol.events import RunError, RunFinished, decode_event
+from ambient_runner.protocol.events import RunError, RunFinished, decode_event, is_delta_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ambient_runner.ledger.base import Ledger
-    from ambient_runner.ledger.records import Batch, RunInfo, ThreadKey
+    from ambient_runner.ledger.records import Batch, RunInfo, ThreadInfo, ThreadKey
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Started
 
@@ -59,15 +60,27 @@ async def read_stored_batches(
         after = batches[-1].last
 
 
-async def read_run_events(ledger: Ledger, info: RunInfo, until: int | None = None) -> AsyncGenerator[Event, None]:
-    """Yield the stored events of one run up to a seq, or all there are."""
-    position = info.first - 1
+async def read_run_structure(
+    ledger: Ledger, info: RunInfo, *, after: int = 0, until: int | None = None
+) -> AsyncGenerator[tuple[int, list[Event]], None]:
+    """Yield what opens and closes the items of one run: the last seq of each of its stored batches, and its events without deltas.
+
+    Deltas are most of a run, and decoding them most of the cost.
+    """
+    position = max(after, info.first - 1)
     while batches := await ledger.read_batches(info.thread, position, until=until):
         for batch in batches:
             if batch.owner == RUNTIME and batch.run == info.key:
-                for line in batch.lines:
-                    yield decode_event(line)
+                yield batch.last, [decode_event(line) for line in filterfalse(is_delta_line, batch.lines)]
         position = batches[-1].last
+
+
+async def find_newest_ended_run(ledger: Ledger, info: ThreadInfo) -> RunInfo | None:
+    """Return the newest run that had ended when `info` was read; None if there is none."""
+    newest = await ledger.find_run_at(info.key, info.last)
+    if newest is None or (newest.last and newest.last <= info.last):
+        return newest
+    return await ledger.find_run_at(info.key, newest.first - 1)
 
 
 async def is_idle(ledger: Ledger, key: ThreadKey, position: int) -> bool:

@@ -11,7 +11,7 @@ from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.checkpoints import is_checkpoint_due
-from ambient_runner.runs.event_reader import read_run_events
+from ambient_runner.runs.event_reader import read_run_structure
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.storable import encode_storable
 from ambient_runner.runs.view_cache import load_view
@@ -36,9 +36,10 @@ async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
         if writer.has_ended:
             return False
         repairer = Repairer(info.thread.id, info.run_id)
-        async with aclosing(read_run_events(ledger, info)) as events:
-            async for event in events:
-                repairer.feed(event)
+        async with aclosing(read_run_structure(ledger, info)) as batches:
+            async for _, events in batches:
+                for event in events:
+                    repairer.feed(event)
         view = await load_view(ledger, info.thread, until=writer.last, epoch=writer.epoch)
         checkpoint = None
         if is_checkpoint_due(view):

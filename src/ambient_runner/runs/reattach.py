@@ -1,9 +1,8 @@
-"""Events made for a stream that begins in the middle of a thread: they re-open the running run, announce a gap, or repeat facts."""
+"""Events made for a stream that begins in the middle of a thread: a gap, or repeated facts. `reattach_cache.py` re-opens runs."""
 
 from __future__ import annotations
 
 import uuid
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ambient_runner.projections.projectors import project_facts
@@ -15,32 +14,15 @@ from ambient_runner.protocol.events import (
     RunStarted,
     StateSnapshot,
 )
-from ambient_runner.protocol.repair import Repairer
-from ambient_runner.runs.event_reader import read_run_events
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ambient_runner.ledger.base import Ledger
-    from ambient_runner.ledger.records import ThreadInfo, ThreadKey
+    from ambient_runner.ledger.records import ThreadInfo
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Started
-
-
-async def reopen_events(ledger: Ledger, key: ThreadKey, after: int) -> list[Event]:
-    """Return RUN_STARTED and an empty START for everything that is open after entry `after`; nothing between runs."""
-    run = await ledger.find_run_at(key, after)
-    if run is None or (run.last and run.last <= after):
-        return []
-    repairer = Repairer(key.id, run.run_id)
-    started: list[Event] = []
-    async with aclosing(read_run_events(ledger, run, after)) as events:
-        async for event in events:
-            if isinstance(event, RunStarted):
-                started.append(event)
-            repairer.feed(event)
-    return [*started, *repairer.reopening_events()] if started else []
 
 
 async def facts_before_run(ledger: Ledger, started: Started) -> list[Event]:

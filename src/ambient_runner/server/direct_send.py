@@ -8,26 +8,50 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Generator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["SERVER_SEND", "SuspendedSend", "abort_connection", "expose_server_send", "start_send"]
+__all__ = [
+    "SERVER_CONNECTION",
+    "ServerConnection",
+    "SuspendedSend",
+    "abort_connection",
+    "expose_server_send",
+    "start_send",
+]
 
-SERVER_SEND = "ambient.send"
-"""Key of the server's own `send` in a request's scope."""
+SERVER_CONNECTION = "ambient.connection"
+"""Key of the ServerConnection in a request's scope."""
+
+
+class ServerConnection:
+    """The server's own `send` for a request, and what sends the rest of the response once the app has returned."""
+
+    __slots__ = ("send", "stream")
+
+    def __init__(self, send: Send) -> None:
+        self.send = send
+        self.stream: Callable[[Receive], Awaitable[None]] | None = None
 
 
 def expose_server_send(app: ASGIApp) -> ASGIApp:
-    """Wrap an app so that its streams call the server's own `send`.
+    """Wrap an app so that its streams call the server's own `send`, and go on after the app has returned.
 
-    Only for a server whose `send` is plain asyncio, and an app without middleware that changes bodies: once a stream has started, its
-    bodies bypass all middleware.
+    An open stream then holds none of the frames, requests and exit stacks between the server and the response: most of its memory.
+
+    Only for a server whose `send` is plain asyncio, and an app without middleware that changes bodies or acts when a response ends:
+    once a stream has started, its bodies bypass all middleware.
     """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[SERVER_SEND] = send
-        await app(scope, receive, send)
+        connection = ServerConnection(send)
+        # A copy, because the server keeps the scope and the app adds to it.
+        await app({**scope, SERVER_CONNECTION: connection}, receive, send)
+        stream = connection.stream
+        if stream is not None:
+            del connection
+            await stream(receive)
 
     return serve
 

@@ -1,16 +1,19 @@
 """Event stream as a bare ASGI response: a tail of the ledger, whichever process writes to it.
 
-Live, late, resumed and replayed readers all use it. One task sends batches; the other detects a disconnect, sends pings, and drops a client
-that has stopped reading. Plain asyncio on the way from batch to socket: nothing awaits per event.
+Live, late, resumed and replayed readers all use it. The request's task sends batches, a small one waits for a disconnect, and the server's
+monitor (`stream_monitor.py`) sends pings and drops clients that stopped reading. Plain asyncio on the way from batch to socket: nothing
+awaits per event, and an open stream has neither a task group nor a timer.
 If the server's own `send` is exposed (`direct_send.py`), a batch is sent where it is published, and the task wakes only for the rest: the
 end, a snapshot, a slow client.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -22,7 +25,7 @@ from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.server import metrics
-from ambient_runner.server.direct_send import SERVER_SEND, abort_connection, start_send
+from ambient_runner.server.direct_send import SERVER_CONNECTION, abort_connection, start_send
 from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.stream_start import WINDOW_BYTES
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.known_calls import FrameContext
     from ambient_runner.runs.runner import Runner
     from ambient_runner.runs.view_cache import ThreadEpoch
-    from ambient_runner.server.direct_send import SuspendedSend
+    from ambient_runner.server.direct_send import ServerConnection, SuspendedSend
     from ambient_runner.server.end_conditions import EndCondition
     from ambient_runner.server.runtime import ServerRuntime
     from ambient_runner.server.stream_start import StreamStart
@@ -106,6 +109,7 @@ class EventStream(Response):
         self._is_incomplete = False
         self._server_send: Send | None = None
         self._suspended_send: SuspendedSend | None = None
+        self._unsent_ping: asyncio.Task[None] | None = None
 
     def _begin_at(self, start: StreamStart) -> None:
         """Send from here on. The start itself is not kept: it has what the client is sent first, which may be large."""
@@ -119,19 +123,26 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._response_headers()})
-        self._server_send = scope.get(SERVER_SEND)
-        send = self._server_send or send
+        connection: ServerConnection | None = scope.get(SERVER_CONNECTION)
+        if connection is None:
+            await self._stream(receive, send)
+        else:
+            self._server_send = connection.send
+            connection.stream = partial(self._stream, send=connection.send)
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
+        """Send the body until the stream ends or the client disconnects."""
+        self._sent_at = time.monotonic()
         self._runtime.streams.add(self)
         metrics.STREAMS.inc()
+        watch = asyncio.get_running_loop().create_task(self._watch_disconnect(receive))
         try:
-            with self._runner.track_reader(self._thread_epoch.key, self._until.run):
-                async with anyio.create_task_group() as tasks:
-                    # This task wakes for every batch. Started here, it does not pass through the middleware between the server
-                    # and this response.
-                    tasks.start_soon(self._pump_then_cancel, send, tasks.cancel_scope)
-                    await self._watch_client(receive, send)
-                    self._pumping.cancel()
+            with self._runner.track_reader(self._thread_epoch.key, self._until.run), self._pumping:
+                await self._pump_batches(send)
         finally:
+            watch.cancel()
+            if self._unsent_ping is not None:
+                self._unsent_ping.cancel()
             metrics.STREAMS.dec()
             self._runtime.streams.discard(self)
         if self._is_incomplete:
@@ -155,11 +166,6 @@ class EventStream(Response):
             (b"cache-control", b"no-cache, no-transform"),
             (b"x-accel-buffering", b"no"),
         ]
-
-    async def _pump_then_cancel(self, send: Send, scope: anyio.CancelScope) -> None:
-        with self._pumping:
-            await self._pump_batches(send)
-        scope.cancel()
 
     async def _pump_batches(self, send: Send) -> None:
         try:
@@ -194,7 +200,7 @@ class EventStream(Response):
 
     async def _follow(self, tail: Tail, send: Send) -> None:
         """Send everything that the tail returns. Raises: EntriesDropped, UnknownThread, LedgerError."""
-        wait = self._next_or_end if self._until.polls else self._wait_for_batches
+        wait = self._wait_for_batches if self._is_monitored else partial(self._next_or_end, send=send)
         while not self._is_finishing or tail.has_next():
             batches = await wait(tail)
             if batches is None or await self._send_batches(send, batches):
@@ -209,12 +215,17 @@ class EventStream(Response):
             self._thread_epoch.key.id,
         )
 
-    async def _next_or_end(self, tail: Tail) -> list[Batch] | None:
-        """Return the next batches, or None at the end of the stream."""
+    async def _next_or_end(self, tail: Tail, send: Send) -> list[Batch] | None:
+        """Return the next batches, or None at the end of the stream. Send pings meanwhile."""
         if tail.has_next():
             return await tail.next_batches(limit=WINDOW_BYTES)
-        while not self._is_finishing and not await self._until.is_reached(tail):
-            with anyio.move_on_after(_IDLE_POLL_INTERVAL):
+        heartbeat = self._runtime.settings.heartbeat
+        while not self._is_finishing and not (self._until.polls and await self._until.is_reached(tail)):
+            until_ping = self._sent_at + heartbeat - time.monotonic()
+            if until_ping <= 0:
+                await self._send_ping(send)
+                until_ping = heartbeat
+            with anyio.move_on_after(min(_IDLE_POLL_INTERVAL, until_ping) if self._until.polls else until_ping):
                 return await self._wait_for_batches(tail)
         return None
 
@@ -231,11 +242,11 @@ class EventStream(Response):
 
     def try_send(self, batch: Batch) -> bool:
         """Send a batch that has just been published, if that needs no snapshot and no waiting. See `BatchSink`."""
-        tail, send = self._tail, self._server_send
+        tail = self._tail
         if (
             tail is None
-            or send is None
             or self._is_finishing
+            or self._is_sending
             or batch.first != tail.position + 1
             or batch.size > _MAX_DIRECT_BYTES
             or self._until.ends_with(batch)
@@ -248,9 +259,7 @@ class EventStream(Response):
         self._views.contribute(batch)
         frame = self._framer.render(batch, {})
         if frame:
-            self._sent_at = time.monotonic()
-            self._suspended_send = start_send(send({"type": "http.response.body", "body": frame, "more_body": True}))
-            self._is_sending = self._suspended_send is not None
+            self._send_directly(frame)
         return not self._is_sending
 
     async def _send_batches(self, send: Send, batches: list[Batch], kept: list[Batch] | None = None) -> bool:
@@ -258,6 +267,8 @@ class EventStream(Response):
 
         But for `kept`, which collects the batches since the last view: the next one needs them if retention has dropped them.
         """
+        if self._unsent_ping is not None:
+            await asyncio.wait((self._unsent_ping,))
         if self._suspended_send is not None:
             suspended, self._suspended_send = self._suspended_send, None
             await suspended
@@ -319,32 +330,51 @@ class EventStream(Response):
                 while (await receive())["type"] != "http.disconnect":
                     pass
 
-    async def _watch_client(self, receive: Receive, send: Send) -> None:
-        """Detect a disconnect; send a ping when nothing else was sent; drop a client that does not read."""
-        settings, now = self._runtime.settings, time.monotonic
-        self._sent_at = now()
-        while not self._is_client_gone:
-            timeout = settings.slow_reader if self._is_sending else settings.heartbeat
-            # Sending may begin and stall while this task waits, and then has its own timeout.
-            with anyio.move_on_after(min(self._sent_at + timeout - now(), settings.slow_reader)):
-                message = await receive()
-                self._is_client_gone = message["type"] == "http.disconnect"
-                continue
-            if now() - self._sent_at < (settings.slow_reader if self._is_sending else settings.heartbeat):
-                continue
-            if self._is_sending or not await self._send_ping(send):
+    async def _watch_disconnect(self, receive: Receive) -> None:
+        """End the stream when the client disconnects. A request that was read has no other message."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._is_client_gone = True
+        self._pumping.cancel()
+
+    def check_client(self, now: float, interval: float) -> None:
+        """Drop a client that has not read for too long; send a ping if one is due before the next check. See `MonitoredStream`."""
+        settings = self._runtime.settings
+        if self._is_sending:
+            if now - self._sent_at >= settings.slow_reader:
                 metrics.SLOW_CLIENTS_CLOSED.inc()
                 self._is_client_gone = self._is_incomplete = True
+                self._pumping.cancel()
+        elif self._is_monitored and self._is_waiting and now - self._sent_at + interval > settings.heartbeat:
+            self._send_directly(PING if self._framer.wire_format == "sse" else b"")
+            if self._suspended_send is not None:
+                suspended, self._suspended_send = self._suspended_send, None
+                self._unsent_ping = asyncio.get_running_loop().create_task(self._finish_ping(suspended))
 
-    async def _send_ping(self, send: Send) -> bool:
-        """Return True if the ping was sent in time: a server may hold it back until the client has read what was sent before."""
+    @property
+    def _is_monitored(self) -> bool:
+        """True if the monitor sends the pings. Otherwise this stream's task does, because it is woken anyway or `send` needs a task."""
+        return self._server_send is not None and not self._until.polls
+
+    def _send_directly(self, body: bytes) -> None:
+        """Send without waiting. If the client does not read, `_suspended_send` has to be awaited before anything else is sent."""
         self._sent_at = time.monotonic()
+        if body and self._server_send is not None:
+            self._suspended_send = start_send(
+                self._server_send({"type": "http.response.body", "body": body, "more_body": True})
+            )
+            self._is_sending = self._suspended_send is not None
+
+    async def _finish_ping(self, suspended: SuspendedSend) -> None:
+        """Wait until the client has read enough to get a ping. The stream's own task waits for batches meanwhile."""
+        await suspended
+        self._is_sending = False
+        self._unsent_ping = None
+
+    async def _send_ping(self, send: Send) -> None:
         if self._framer.wire_format == "sse":
-            with anyio.move_on_after(self._runtime.settings.slow_reader):
-                await send({"type": "http.response.body", "body": PING, "more_body": True})
-                return True
-            return False
-        return True
+            await self._send_piece(send, PING)
+        self._sent_at = time.monotonic()
 
 
 def _leaves_run_open(batch: Batch, was_open: bool) -> bool:

@@ -37,6 +37,7 @@ __all__ = [
     "read_text",
     "request_git_tokens",
     "request_scope",
+    "wants_all_snapshots",
     "wants_async_response",
     "wants_snapshots",
 ]
@@ -132,9 +133,14 @@ def client_profile(request: Request, declared: str | None, assumed: str) -> Prof
 def wants_snapshots(request: Request) -> bool:
     """Return False if the client asks for a stream without the MESSAGES_SNAPSHOT of its runs. Raises: InvalidInput."""
     value = request.query_params.get("snapshots", "1")
-    if value not in {"0", "1"}:
-        raise InvalidInput("`snapshots` can only be `0` or `1`.")
-    return value == "1"
+    if value not in {"0", "1", "all"}:
+        raise InvalidInput("`snapshots` can only be `0`, `1` or `all`.")
+    return value != "0"
+
+
+def wants_all_snapshots(request: Request) -> bool:
+    """Return True if the client asks for the snapshots too that a replay leaves out."""
+    return request.query_params.get("snapshots") == "all"
 
 
 def parse_fork_origin(request: Request) -> ForkOrigin | None:

@@ -11,7 +11,8 @@ import logging
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -20,8 +21,10 @@ from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.executor import LARGE_BYTES
 from ambient_runner.runs.loop_monitor import report_blocked_loop
+from ambient_runner.runs.reattach_cache import ReopeningPoints
 from ambient_runner.runs.runner import Runner
 from ambient_runner.server.audiences import Audiences
+from ambient_runner.server.stream_monitor import monitor_streams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.runs.containment import UncancellableTasks
     from ambient_runner.runs.run import Agent, Middleware, Run
     from ambient_runner.server.platform import Platform
+    from ambient_runner.server.stream_monitor import MonitoredStream
     from ambient_runner.telemetry.tracing import Tracing
 
 _T = TypeVar("_T")
@@ -39,12 +43,6 @@ logger = logging.getLogger(__name__)
 
 _EXIT_POLL_INTERVAL = 0.1
 """Seconds between checks if uvicorn is about to exit."""
-
-
-class ClosableStream(Protocol):
-    """An open response that can be ended from outside."""
-
-    def finish(self) -> None: ...
 
 
 class ServerRuntime:
@@ -64,7 +62,8 @@ class ServerRuntime:
         self.agents = agents
         self.platform = platform
         self.audiences = audiences or Audiences(settings, {})
-        self.streams: set[ClosableStream] = set()
+        self.streams: set[MonitoredStream] = set()
+        self.reopening_points = ReopeningPoints()
         self._body_executor: ThreadPoolExecutor | None = None
         """Executor that parses large bodies. A single thread: each thread would keep the memory of its largest body."""
         self._middleware = (tracing.middleware, *middleware) if tracing else middleware
@@ -138,6 +137,9 @@ class ServerRuntime:
             stack.enter_context(report_blocked_loop())
             watch = await stack.enter_async_context(anyio.create_task_group())
             watch.start_soon(self._drain_on_exit)
+            watch.start_soon(
+                partial(monitor_streams, self.streams, heartbeat=settings.heartbeat, slow_reader=settings.slow_reader)
+            )
             watch.start_soon(self.audiences.log_summarized_tools, self.agents)
             try:
                 yield

@@ -285,7 +285,7 @@ async def test_without_snapshots_everything_else_is_the_same(protocol: str, audi
     async with demo(dataclasses.replace(SETTINGS, audience=audience)) as client:
         for turn, text in enumerate(("weather Paris", "subagent", "think")):
             await client.post("/", json=run_body(text, message=f"u{turn}"))
-        whole = await replay(client, protocol=protocol)
+        whole = await replay(client, protocol=protocol, snapshots="all")
         bare = await replay(client, protocol=protocol, snapshots="0")
     assert bare == [frame for frame in whole if frame[1]["type"] != "MESSAGES_SNAPSHOT"]
     assert len(bare) == len(whole) - 3
@@ -304,7 +304,7 @@ async def test_the_messages_of_a_client_that_replaces_its_history_are_a_snapshot
     async with demo(dataclasses.replace(SETTINGS, history="client")) as client:
         await client.post("/", json=run_body("say one"))
         await client.post("/", json=run_body("say two", message="u2"))
-        whole = await replay(client)
+        whole = await replay(client, snapshots="all")
         bare = await replay(client, snapshots="0")
     assert types(whole).count("MESSAGES_SNAPSHOT") == 3
     assert bare == [frame for frame in whole if frame[1]["type"] != "MESSAGES_SNAPSHOT"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,14 @@ from fastapi import APIRouter, Request, Response
 
 from ambient_runner.errors import EntriesDropped, InvalidInput, Refused, RunGone, StaleCursor, UnknownRun, UnknownThread
 from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.replay_snapshots import ReplaySnapshots
 from ambient_runner.projections.thread_event import ThreadIdentity
 from ambient_runner.projections.thread_status import run_members
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.encode import format_cursor, negotiate_format, parse_cursor
 from ambient_runner.protocol.profiles import Profile
-from ambient_runner.runs.reattach import gap_events, reopen_events
+from ambient_runner.runs.event_reader import find_newest_ended_run
+from ambient_runner.runs.reattach import gap_events
 from ambient_runner.runs.run_history import list_retained_runs
 from ambient_runner.runs.view_cache import (
     ThreadEpoch,
@@ -28,7 +30,7 @@ from ambient_runner.server.connect_start import find_connect_start
 from ambient_runner.server.end_conditions import NoEnd, UntilIdle, UntilRunEnds
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.request_parsing import client_profile, wants_snapshots
+from ambient_runner.server.request_parsing import client_profile, wants_all_snapshots, wants_snapshots
 from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.server.routes.threads import hidden_keys
 from ambient_runner.server.stream_start import FIRST_WINDOW_BYTES, StreamStart
@@ -36,6 +38,7 @@ from ambient_runner.server.thread_request import parse_limit
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.records import RunInfo, ThreadInfo, ThreadKey
+    from ambient_runner.projections.frames import WireFormat
     from ambient_runner.runs.run_history import RunDetails
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.end_conditions import EndCondition
@@ -43,6 +46,39 @@ if TYPE_CHECKING:
     from ambient_runner.server.runtime import ServerRuntime
 
 _RUN_GONE = "This run is no longer retained, or only a part of it. `GET /threads/{id}/runs` lists those that are."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StreamQuery:
+    """What a request asks of its stream. The stream keeps it, and not the request, which is most of the memory of an idle one."""
+
+    run: str | None
+    is_connect: bool
+    profile: Profile
+    wire_format: WireFormat
+    event_lines: bool
+    strict: bool
+    snapshots: bool
+    all_snapshots: bool
+
+    @classmethod
+    def of_request(cls, request: Request) -> _StreamQuery:
+        """Return the query of a request. Raises: InvalidInput if it names more than one start of the stream, or an unknown value."""
+        query = request.query_params
+        if query.get("from", "snapshot") != "snapshot":
+            raise InvalidInput("`from` can only be `snapshot`.")
+        if sum(name in query for name in ("from", "run", "after")) > 1:
+            raise InvalidInput("Name one of `from`, `run` and `after`: each is another start of the stream.")
+        return cls(
+            run=query.get("run"),
+            is_connect="from" in query,
+            profile=client_profile(request, declared=None, assumed=Profile.V1.value),
+            wire_format=negotiate_format(request.headers.get("accept")),
+            event_lines=query.get("event_lines") == "1",
+            strict=query.get("strict") == "1",
+            snapshots=wants_snapshots(request),
+            all_snapshots=wants_all_snapshots(request),
+        )
 
 
 def event_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
@@ -61,21 +97,21 @@ def event_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
 
 
 async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
-    _check_start(request)
+    query = _StreamQuery.of_request(request)
     runner = await runtime.ensure_runner()
     info = await require_thread(runner.ledger, key)
-    run = await _find_run(runner, info, request.query_params.get("run"))
+    run = await _find_run(runner, info, query.run)
     until = _end_condition(runner, request, key, run)
     cursor = _resume_after(request, info)
     if run is not None and run.last and cursor is not None and cursor >= run.last:
         return Response(status_code=204)  # It has the whole run; on 204 an EventSource does not reconnect.
-    find_start = partial(_find_start, runtime, runner, request, ThreadEpoch(key, info.epoch))
-    start = await find_start(cursor)
-    return EventStream(runtime, runner, ThreadEpoch(key, info.epoch), start, until=until, restart=find_start)
+    thread = ThreadEpoch(key, info.epoch)
+    find_start = partial(_find_start, runtime, runner, query, thread)
+    return EventStream(runtime, runner, thread, await find_start(cursor), until=until, restart=find_start)
 
 
 async def _find_start(
-    runtime: ServerRuntime, runner: Runner, request: Request, thread: ThreadEpoch, cursor: int | None
+    runtime: ServerRuntime, runner: Runner, query: _StreamQuery, thread: ThreadEpoch, cursor: int | None
 ) -> StreamStart:
     """Return the start that the query asks for, or that follows this entry. Raises: UnknownThread, RunGone, LedgerError."""
 
@@ -83,11 +119,11 @@ async def _find_start(
         info = await require_thread(runner.ledger, thread.key)
         if info.epoch != thread.epoch:
             raise UnknownThread
-        if cursor is None and "from" in request.query_params:
-            start = await _connect(runtime, runner, request, info)
+        if cursor is None and query.is_connect:
+            start = await _connect(runtime, runner, query, info)
         else:
-            run = await _find_run(runner, info, request.query_params.get("run"))
-            start = await _resume(runtime, runner, request, info, run, cursor)
+            run = await _find_run(runner, info, query.run)
+            start = await _resume(runtime, runner, query, info, run, cursor)
         return await _read_following(runner, info, start)
 
     return await read_despite_retention(find_start)
@@ -107,15 +143,6 @@ async def _read_following(runner: Runner, info: ThreadInfo, start: StreamStart) 
     if view is None and any(start.framer.view_seqs(batch) for batch in batches):
         view = await load_view(runner.ledger, info.key, until=start.after, epoch=info.epoch)
     return replace(start, view=view, batches=batches)
-
-
-def _check_start(request: Request) -> None:
-    """Check that the query names one start at most. Raises: InvalidInput."""
-    query = request.query_params
-    if query.get("from", "snapshot") != "snapshot":
-        raise InvalidInput("`from` can only be `snapshot`.")
-    if sum(name in query for name in ("from", "run", "after")) > 1:
-        raise InvalidInput("Name one of `from`, `run` and `after`: each is another start of the stream.")
 
 
 async def _find_run(runner: Runner, info: ThreadInfo, key: str | None) -> RunInfo | None:
@@ -161,10 +188,10 @@ def _parse_seq(text: str, info: ThreadInfo) -> int:
     return cursor.seq
 
 
-async def _connect(runtime: ServerRuntime, runner: Runner, request: Request, info: ThreadInfo) -> StreamStart:
+async def _connect(runtime: ServerRuntime, runner: Runner, query: _StreamQuery, info: ThreadInfo) -> StreamStart:
     """Return the entry that the connect stands for, and its frames."""
     start = await find_connect_start(runner, info)
-    framer = await _create_framer(runtime, runner, request, info, after=start.seq)
+    framer = await _create_framer(runtime, runner, query, info, after=start.seq)
     preface = start.render(framer, await hidden_keys(runner, info.key))
     return StreamStart(after=start.seq, framer=framer, preface=preface, view=start.view)
 
@@ -172,7 +199,7 @@ async def _connect(runtime: ServerRuntime, runner: Runner, request: Request, inf
 async def _resume(
     runtime: ServerRuntime,
     runner: Runner,
-    request: Request,
+    query: _StreamQuery,
     info: ThreadInfo,
     run: RunInfo | None,
     cursor: int | None,
@@ -180,7 +207,9 @@ async def _resume(
     """Return the entry to start after, and the frames to send before the next one."""
     begin = run.first - 1 if run else 0
     after = max(cursor or 0, begin)
-    framer = await _create_framer(runtime, runner, request, info, after=after)
+    selects_snapshots = run is None and not query.all_snapshots
+    replay = await _select_snapshots(runner, info, after) if selects_snapshots else None
+    framer = await _create_framer(runtime, runner, query, info, after=after, replay=replay)
     if after < info.first - 1:
         view = await load_view(runner.ledger, info.key, until=info.first - 1, epoch=info.epoch)
         metrics.RESUMES.labels("gap").inc()
@@ -191,24 +220,38 @@ async def _resume(
     if after == begin:
         return StreamStart(after=after, framer=framer, view=None if after else ThreadView())
     metrics.RESUMES.labels("exact").inc()
-    preface = framer.render_without_ids(await reopen_events(runner.ledger, info.key, after))
+    preface = framer.render_without_ids(await runtime.reopening_points.reopen_events(runner.ledger, info.key, after))
     return StreamStart(after=after, framer=framer, preface=preface, is_run_open=bool(preface))
 
 
+async def _select_snapshots(runner: Runner, info: ThreadInfo, after: int) -> ReplaySnapshots | None:
+    """Return the selection of the snapshots that are stored after this entry; None if all of them are sent."""
+    newest = await find_newest_ended_run(runner.ledger, info) if after < info.last else None
+    if newest is None or newest.first <= after + 1:
+        return None
+    return ReplaySnapshots(newest_run=newest.first, is_resumed=after > 0)
+
+
 async def _create_framer(
-    runtime: ServerRuntime, runner: Runner, request: Request, info: ThreadInfo, *, after: int
+    runtime: ServerRuntime,
+    runner: Runner,
+    query: _StreamQuery,
+    info: ThreadInfo,
+    *,
+    after: int,
+    replay: ReplaySnapshots | None = None,
 ) -> Framer:
-    query = request.query_params
     return Framer(
         info.epoch,
-        client_profile(request, declared=None, assumed=Profile.V1.value),
-        wire_format=negotiate_format(request.headers.get("accept")),
-        event_lines=query.get("event_lines") == "1",
-        strict=query.get("strict") == "1",
+        query.profile,
+        wire_format=query.wire_format,
+        event_lines=query.event_lines,
+        strict=query.strict,
         withdrawn=await runner.find_withdrawn_content(info.key) if after < info.last else None,
         exposure=runtime.audiences.exposure_for(info.agent),
         thread=ThreadIdentity.of_info(info),
-        snapshots=wants_snapshots(request),
+        snapshots=query.snapshots,
+        replay=replay,
     )
 
 

@@ -1,0 +1,58 @@
+"""Selection of the snapshots that a replay sends: the newest one, and those after the thread was restated. Pure.
+
+Every run ends with a snapshot of all messages, so a replay that sent all of them would grow with the square of the runs. A client that
+follows a stream has the messages already when a snapshot comes (`transcript.py`), unless the thread was restated since the one before: by a
+correction, a rewind or a client's own history. Such a snapshot decides which messages the client keeps, and in which order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.projections.private_entries import may_contain_correction
+from ambient_runner.projections.thread_view import REWOUND, THREAD_OWNER
+
+if TYPE_CHECKING:
+    from ambient_runner.ledger.records import Batch
+
+__all__ = ["ReplaySnapshots"]
+
+
+class ReplaySnapshots:
+    """Decides for one reader, batch by batch, if the snapshots of a batch are sent."""
+
+    def __init__(self, *, newest_run: int, is_resumed: bool) -> None:
+        """`newest_run` is the first entry of the newest run that has ended: its snapshot and all later ones are sent.
+
+        If the stream `is_resumed` after a cursor, so is the first one: the thread may have been restated shortly before the cursor.
+        """
+        self._newest_run = newest_run
+        self._is_restated = is_resumed
+        """True if the thread was restated, and no snapshot was sent since."""
+        self._next: Batch | None = None
+        self._next_restates = False
+
+    def includes(self, batch: Batch) -> bool:
+        """Return True if the snapshots of this batch are sent. It has to be the one after those that were passed to `advance`."""
+        return batch.first >= self._newest_run or self._is_restated or self._restates(batch)
+
+    def advance(self, batch: Batch, *, has_snapshot: bool) -> None:
+        """Go on to the batch after this one. `has_snapshot` is True if it contains a snapshot that is folded from the thread."""
+        if batch.first < self._newest_run:
+            # A restatement in the batch of a snapshot may follow it, so the next snapshot is sent too.
+            self._is_restated = self._restates(batch) or (self._is_restated and not has_snapshot)
+        self._next = None
+
+    def _restates(self, batch: Batch) -> bool:
+        """Return True if the batch restates the thread. Its frames need that several times, so it is searched once."""
+        if batch is not self._next:
+            self._next, self._next_restates = batch, _restates(batch)
+        return self._next_restates
+
+
+def _restates(batch: Batch) -> bool:
+    """Return True if the thread's messages may change otherwise than by what the batch streams."""
+    if batch.owner != RUNTIME:
+        return (batch.owner, batch.kind) == (THREAD_OWNER, REWOUND)
+    return batch.text is None and may_contain_correction(b"\n".join(batch.lines))
