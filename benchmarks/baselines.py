@@ -24,7 +24,6 @@ from ag_ui.core import (
 from ag_ui.encoder import EventEncoder
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
-from sse_starlette import EventSourceResponse
 
 from benchmarks.serving import serve
 from benchmarks.workload import Workload, last_prompt, parse_workload, stream_deltas
@@ -63,6 +62,7 @@ def adapter() -> FastAPI:
 
 def sse() -> FastAPI:
     """Return an app that sends the same events through sse-starlette, with the line ends of AG-UI."""
+    from sse_starlette import EventSourceResponse  # Installed for the benchmarks only, not for the tests of them.
 
     async def endpoint(run_input: RunAgentInput) -> EventSourceResponse:
         async def frames() -> AsyncGenerator[dict[str, str]]:

@@ -6,6 +6,7 @@ chunks, and by this server, which stores and delivers them.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import statistics
@@ -261,3 +262,8 @@ def _post(port: int, thread: str, text: str | None, resume: list[dict[str, Any]]
             if response.add(chunk):
                 return response
     raise UnexpectedResponse(b"".join(chunk for _, chunk in response.chunks)[-500:])
+
+
+def find_missing() -> str:
+    """Return the package that only the benchmarks need."""
+    return "" if importlib.util.find_spec("acp") else "agent-client-protocol: run `make bench`"
