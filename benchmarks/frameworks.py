@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.burst import SETTLE_SECONDS, Burst
-from benchmarks.client import count_events, run_workload
+from benchmarks.client import UnexpectedResponse, count_events, run_workload
 from benchmarks.report import Goal, Section
 from benchmarks.servers import ROOT, child_environment, published_python, start_servers
 from benchmarks.workload import Workload
@@ -27,6 +27,7 @@ WORK = Workload(count=2_000)
 PACED = Workload(count=3, every_ms=20)
 UNENDED = Workload(count=3, every_ms=20, ends_words=False)
 """A model that waits between deltas, as real ones do. Without waits, the first text would arrive only with the last."""
+TOOLS = Workload(count=20, calls=10)
 SDKS = {"strands": "Strands", "adk": "ADK", "langgraph": "LangGraph"}
 LIMIT = 1.3
 MIN_FIRST_TEXT_SPEEDUP = {"langgraph": 3.0}
@@ -41,6 +42,8 @@ class Timed(Burst):
 
     first: float = 0.0
     first_unended: float = 0.0
+    tools: float = 0.0
+    """Seconds of a run with tool calls."""
 
 
 def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> dict[str, dict[str, list[Timed]]]:
@@ -80,8 +83,11 @@ def _start_loop(sdk: str) -> Generator[Callable[[], Timed]]:
         def run_once() -> Timed:
             assert child.stdin
             assert child.stdout
-            print(WORK.prompt, file=child.stdin, flush=True)
-            return Timed(**json.loads(child.stdout.readline()))
+            found = list[dict[str, float]]()
+            for work in (WORK, TOOLS):
+                print(work.prompt, file=child.stdin, flush=True)
+                found.append(json.loads(child.stdout.readline()))
+            return Timed(**found[0], tools=found[1]["seconds"])
 
         yield run_once
         child.stdin.close()
@@ -98,7 +104,17 @@ def _run_burst(server: Server) -> Timed:
         cpu=cpu,
         first=run_workload(server.port, PACED).seconds_until(FIRST_TEXT),
         first_unended=run_workload(server.port, UNENDED).seconds_until(FIRST_TEXT),
+        tools=_run_tools(server),
     )
+
+
+def _run_tools(server: Server) -> float:
+    """Return the seconds of a run with tool calls. Raises: UnexpectedResponse, if one is missing."""
+    response = run_workload(server.port, TOOLS)
+    body = response.body()
+    if (found := body.count(b'"TOOL_CALL_START"')) != TOOLS.calls or b'"RUN_FINISHED"' not in body:
+        raise UnexpectedResponse(f"{found} of {TOOLS.calls} tool calls", body[-500:])
+    return response.seconds
 
 
 def build_section(bursts: Mapping[str, Mapping[str, Sequence[Timed]]]) -> Section:
@@ -111,6 +127,7 @@ def build_section(bursts: Mapping[str, Mapping[str, Sequence[Timed]]]) -> Sectio
         "the published adapter (`ag_ui_strands`, `ag_ui_adk`, `ag_ui_langgraph`) delivers it through its own endpoint. "
         f"The time to the first text is measured in separate runs whose model waits {PACED.every_ms} ms between deltas: for text that ends "
         "a word, and for text that does not, which this server holds back until the next delta, because a secret may begin in it. "
+        f"A further run makes {TOOLS.calls} tool calls, one after the other, and then {TOOLS.count} deltas. "
         "Not the same work: for Strands, this server reads the text where the model yields it, the bare loop and the published adapter "
         "where the SDK's whole loop does.",
         columns=(
@@ -119,6 +136,7 @@ def build_section(bursts: Mapping[str, Mapping[str, Sequence[Timed]]]) -> Sectio
             "range",
             "first text, ms",
             "not a whole word, ms",
+            f"{TOOLS.calls} tool calls, ms",
             "CPU µs/event",
             "times the bare loop",
         ),
@@ -138,6 +156,7 @@ def _build_row(sdk: str, name: str, bursts: Mapping[str, Sequence[Timed]]) -> li
         f"{statistics.median(times):.1f}",
         f"{times[0]:.1f} to {times[-1]:.1f}",
         *(["", ""] if name == "loop" else [f"{seconds * 1000:.1f}" for seconds in _median_first_texts(bursts[name])]),
+        f"{statistics.median(burst.tools for burst in bursts[name]) * 1000:.0f}",
         f"{cost:.1f}",
         f"{_median_seconds(bursts[name]) / _median_seconds(bursts['loop']):.2f}",
     ]

@@ -2,7 +2,8 @@
 
 `count N` is N numbered deltas without pauses; `count N of code` is N deltas of that shape (see `texts.py`). `count N every 33ms` is N
 deltas on a schedule; each carries the times at which it was due and created, so that a client on the same machine can compute its
-latency. With `unended` at the end they do not end a word.
+latency. With `unended` at the end they do not end a word. `count N after 5 calls` is for agents of SDKs: their model calls a tool so many
+times, one after the other, before it counts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from benchmarks.texts import DIGITS, build_deltas
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-COMMAND = re.compile(r"count (\d+)(?: of (\w+))?(?: every (\d+)ms( unended)?)?")
+COMMAND = re.compile(r"count (\d+)(?: of (\w+))?(?: every (\d+)ms( unended)?)?(?: after (\d+) calls)?")
 NUMBERED = re.compile(rb'"delta":"(\d+) "')
 STAMPED = re.compile(rb'"delta":"(\d+)/(\d+) "')
 
@@ -31,12 +32,15 @@ class Workload:
     shape: str = DIGITS
     every_ms: int | None = None
     ends_words: bool = True
+    calls: int = 0
+    """Tool calls before the first delta."""
 
     @property
     def prompt(self) -> str:
         shape = "" if self.shape == DIGITS else f" of {self.shape}"
         pace = f" every {self.every_ms}ms" if self.every_ms else ""
-        return f"count {self.count}{shape}{pace}{'' if self.ends_words else ' unended'}"
+        calls = f" after {self.calls} calls" if self.calls else ""
+        return f"count {self.count}{shape}{pace}{'' if self.ends_words else ' unended'}{calls}"
 
 
 def parse_workload(prompt: str) -> Workload:
@@ -49,6 +53,7 @@ def parse_workload(prompt: str) -> Workload:
         shape=found[2] or DIGITS,
         every_ms=int(found[3]) if found[3] else None,
         ends_words=not found[4],
+        calls=int(found[5] or 0),
     )
 
 

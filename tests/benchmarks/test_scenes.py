@@ -16,6 +16,7 @@ from rich.console import Console
 LONG = {
     "startup": "it starts ten processes",
     "tracing": "it waits for exporters",
+    "frameworks": "it starts nine processes with SDKs",
     "command_line": "it starts hundreds of processes",
 }
 """Scenes whose smallest form takes too long for every day."""

@@ -20,6 +20,7 @@ def test_deltas_of_a_shape_are_as_many_as_asked_for_and_none_is_empty(shape: str
         Workload(count=20, shape="code"),
         Workload(count=3, every_ms=20),
         Workload(count=3, every_ms=20, ends_words=False),
+        Workload(count=20, calls=5),
     ],
 )
 def test_a_workload_is_read_from_its_prompt(work: Workload) -> None:
