@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from benchmarks.report import Section
     from benchmarks.scene import Form, Scene
 
+FILE_WIDTH = 180  # characters, so that the tables in a log are not folded
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 def main() -> None:
     """Run the measurements that the command line selects."""
     options = _parse_options()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     form: Form = "quick" if options.quick or options.daily else "full"
     scenes = _choose_scenes(options.scenes, is_daily=options.daily)
     with _scratch_directory() as path:
@@ -83,6 +85,8 @@ def _run_scenes(scenes: Sequence[Scene], scratch: Path, form: Form, console: Con
             directory.mkdir()
             step = _progress_step(progress, scene.title, scene.count_steps(scene.plans.choose(form)))
             sections.append(scene.run(directory, form, step))
+            if not console.is_terminal:  # Where no bar is shown, as in the log of a CI.
+                console.print(f"{scene.title}: measured")
     return sections
 
 

@@ -41,7 +41,7 @@ class Plan:
 
 PLANS = Plans(
     smallest=Plan(cases=(Case(counts=(2, 3), runs=1, deltas=10),), posts=4),
-    quick=Plan(cases=(Case(counts=(32, 64, 65, 100), runs=2, deltas=2_000),), posts=100),
+    quick=Plan(cases=(Case(counts=(32, 64, 65, 100), runs=5, deltas=2_000),), posts=100),
     full=Plan(
         cases=(
             Case(counts=(32, 64, 65, 100), runs=10, deltas=2_000),
