@@ -26,7 +26,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from benchmarks.serving import serve
-from benchmarks.workload import Workload, last_prompt, parse_workload, stream_deltas
+from benchmarks.workload import Workload, last_prompt, list_deltas, parse_workload, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -36,11 +36,15 @@ PATHS = ("/", "/agents/bench")
 
 async def run_agent(run_input: RunAgentInput) -> AsyncGenerator[BaseEvent]:
     """Yield one message of deltas as `ag_ui.core` events, as an adapter's `run` does."""
-    message = str(uuid.uuid4())
+    message, work = str(uuid.uuid4()), parse_workload(last_prompt(run_input.messages))
     yield RunStartedEvent(thread_id=run_input.thread_id, run_id=run_input.run_id)
     yield TextMessageStartEvent(message_id=message, role="assistant")
-    async for text in stream_deltas(parse_workload(last_prompt(run_input.messages))):
-        yield TextMessageContentEvent(message_id=message, delta=text)
+    if work.every_ms is None:
+        for text in list_deltas(work):
+            yield TextMessageContentEvent(message_id=message, delta=text)
+    else:
+        async for text in stream_deltas(work):
+            yield TextMessageContentEvent(message_id=message, delta=text)
     yield TextMessageEndEvent(message_id=message)
     yield RunFinishedEvent(thread_id=run_input.thread_id, run_id=run_input.run_id)
 

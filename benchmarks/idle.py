@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.servers import Server
+    from benchmarks.streams import StreamSet
 
 THREADS = 100
 WARM_UP = 50
 MAX_KB, MAX_CPU_MS = 20.0, 1.2
 _AT_ONCE = 100
+_LINGER_NS = 500_000_000
+"""Time for frames that follow the headers of a response."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +77,23 @@ def _measure_server(server: Server, count: int) -> Idle:
     with open_streams() as streams:
         for request in requests[:WARM_UP]:
             streams.open_stream(server.port, request)
-        streams.read_until_marked(b"\n\n")
+        _wait_until_idle(streams)
         size_before, cpu_before = server.rss(), server.cpu_seconds()
         for start in range(WARM_UP, len(requests), _AT_ONCE):
             for request in requests[start : start + _AT_ONCE]:
                 streams.open_stream(server.port, request)
-            streams.read(time.monotonic_ns() + 50_000_000)
-        streams.read(time.monotonic_ns() + 1_000_000_000)
+            streams.read_until_answered()
+        _wait_until_idle(streams)
         size, cpu = server.rss() - size_before, server.cpu_seconds() - cpu_before
         time.sleep(1)
         idle_share = server.cpu_seconds() - cpu_before - cpu
     return Idle(streams=count, size=size / count, cpu=cpu / count, idle_share=idle_share)
+
+
+def _wait_until_idle(streams: StreamSet) -> None:
+    """Read the first frames of all streams."""
+    streams.read_until_answered()
+    streams.read(time.monotonic_ns() + _LINGER_NS)
 
 
 def _raise_descriptor_limit() -> None:

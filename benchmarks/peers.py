@@ -64,7 +64,7 @@ def sse_pings() -> Starlette:
         await asyncio.Event().wait()
 
     async def endpoint(request: Request) -> EventSourceResponse:
-        return EventSourceResponse(stream(), ping=int(PING_SECONDS))
+        return EventSourceResponse(stream(), ping=int(PING_SECONDS), sep="\n")
 
     return Starlette(routes=[Route("/{path:path}", endpoint)])
 

@@ -66,6 +66,14 @@ class StreamSet:
                     if marker not in tail:
                         missing[id(response)] = tail
 
+    def read_until_answered(self, seconds: float = 120.0) -> None:
+        """Read until each stream has received something. They stay open."""
+        deadline = time.monotonic() + seconds
+        while silent := sum(not response.chunks for response in self.responses):
+            if time.monotonic() > deadline:
+                raise UnexpectedResponse(f"{silent} streams without an answer after {seconds:g} s")
+            self.read(time.monotonic_ns() + 100_000_000)
+
     def close(self) -> None:
         for key in list(self.selector.get_map().values()):
             self._close(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import random
 import re
@@ -66,7 +67,21 @@ def _forty() -> list[str]:
     return [text[at : at + _FIXED_LENGTH] for at in range(0, len(text) - _FIXED_LENGTH, _FIXED_LENGTH)]
 
 
-_SHAPES = {"words": _words, "code": _code, "cjk": _cjk, "emoji": _emoji, "pieces": _pieces, "forty": _forty}
+def _base64() -> list[str]:
+    """Return pieces of 40 characters of encoded data, which look like the inside of a secret everywhere."""
+    data = base64.b64encode(random.Random(8).randbytes(30 * 200)).decode()
+    return [data[at : at + _FIXED_LENGTH] for at in range(0, len(data), _FIXED_LENGTH)]
+
+
+_SHAPES = {
+    "words": _words,
+    "code": _code,
+    "cjk": _cjk,
+    "emoji": _emoji,
+    "pieces": _pieces,
+    "forty": _forty,
+    "base64": _base64,
+}
 TITLES = {
     DIGITS: "digits",
     "words": "words",
@@ -75,6 +90,7 @@ TITLES = {
     "emoji": "emoji and accents",
     "pieces": "1 to 60 characters of all of these",
     "forty": "40 characters of prose",
+    "base64": "40 characters of base64",
 }
 
 

@@ -30,8 +30,8 @@ class Plan:
 
 PLANS = Plans(
     smallest=Plan(threads=3, runs=2, deltas=10),
-    quick=Plan(threads=150, runs=4, deltas=1_000),
-    full=Plan(threads=300, runs=10, deltas=1_000),
+    quick=Plan(threads=150, runs=4, deltas=2_000),
+    full=Plan(threads=300, runs=10, deltas=2_000),
 )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from benchmarks.texts import DIGITS, build_deltas
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
 COMMAND = re.compile(r"count (\d+)(?: of (\w+))?(?: every (\d+)ms( unended)?)?(?: after (\d+) calls)?")
 NUMBERED = re.compile(rb'"delta":"(\d+) "')
@@ -63,15 +63,18 @@ def last_prompt(messages: list[Any]) -> str:
     return cast("str", last["content"] if isinstance(last, dict) else last.content)
 
 
+def list_deltas(work: Workload) -> Iterable[str]:
+    """Return the texts to stream without pauses: numbers are made when they are needed, as an agent does, other shapes exist before."""
+    if work.shape == DIGITS:
+        return (f"{number} " for number in range(1, work.count + 1))
+    return build_deltas(work.shape, work.count)
+
+
 async def stream_deltas(work: Workload) -> AsyncGenerator[str]:
-    """Yield the texts to stream: of their shape, or on a schedule `due/created` in monotonic nanoseconds."""
+    """Yield the texts to stream: those of `list_deltas`, or on a schedule `due/created` in monotonic nanoseconds."""
     if work.every_ms is None:
-        if work.shape == DIGITS:
-            for number in range(1, work.count + 1):
-                yield f"{number} "
-        else:
-            for delta in build_deltas(work.shape, work.count):
-                yield delta
+        for delta in list_deltas(work):
+            yield delta
         return
     start = time.monotonic_ns()
     end = " " if work.ends_words else ""
