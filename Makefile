@@ -87,7 +87,7 @@ shape: $(STAMP) ## Figures about names and docstrings (BASE=revision to compare 
 features: $(STAMP) $(CLIENTS) ## Try the pages of the AG-UI dojo with every framework; writes docs/agents/features.md
 	$(BIN)/python -m pytest tests/dojo --write-features
 
-bench: $(BENCH) $(WEB) ## Measure side by side with the usual ways; writes docs/benchmarks.md (SCENES="growth pauses" for some, which writes nothing)
+bench: $(BENCH) $(WEB) ## Measure side by side with the usual ways; writes docs/benchmarks.md after most of an hour (SCENES="growth pauses" for some, which writes nothing)
 	$(BIN)/python -m benchmarks $(SCENES)
 
 bench-quick: $(STAMP) ## First figures in two minutes: the scenes that change most, few rounds; writes nothing

@@ -41,7 +41,7 @@ def main() -> None:
     report.print_sections(console, sections, facts)
     if options.charts:
         report.write_charts(Path(options.charts), sections)
-    if len(sections) == len(SCENES) and form == "full":
+    if len(scenes) == len(SCENES) and form == "full":
         report.write_page(PAGE, sections, facts)
         console.print(f"Written to {PAGE.relative_to(ROOT)}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.client import count_events, run_workload
 from benchmarks.report import Goal, Section
+from benchmarks.scene import Plans
 from benchmarks.servers import TITLES, start_servers
 from benchmarks.workload import Workload
 
@@ -35,6 +36,13 @@ class Burst:
     @property
     def rate(self) -> float:
         return self.events / self.seconds
+
+
+PLANS = Plans(smallest=1, quick=3, full=15)
+
+
+def count_steps(rounds: int) -> int:
+    return (rounds + 1) * len(ORDER)
 
 
 def measure(

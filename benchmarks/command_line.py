@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.client import Response, UnexpectedResponse, connect
 from benchmarks.report import Goal, Section, percentile
+from benchmarks.scene import Plans
 from benchmarks.servers import ROOT, child_environment, start_server
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ class Measured:
     answer: list[float] = field(default_factory=list[float])
     parked_bytes: float = 0.0
     left_over: str = ""
+
+
+PLANS = Plans(smallest=1, quick=2, full=10)
+
+
+def count_steps(rounds: int) -> int:
+    return rounds + 3
 
 
 def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> Measured:

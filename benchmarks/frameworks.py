@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from benchmarks.burst import SETTLE_SECONDS, Burst
 from benchmarks.client import UnexpectedResponse, count_events, run_workload
 from benchmarks.report import Goal, Section
+from benchmarks.scene import Plans
 from benchmarks.servers import ROOT, child_environment, published_python, start_servers
 from benchmarks.workload import Workload
 
@@ -44,6 +45,13 @@ class Timed(Burst):
     first_unended: float = 0.0
     tools: float = 0.0
     """Seconds of a run with tool calls."""
+
+
+PLANS = Plans(smallest=1, quick=5, full=30)
+
+
+def count_steps(rounds: int) -> int:
+    return (rounds + 1) * 3 * len(SDKS)
 
 
 def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> dict[str, dict[str, list[Timed]]]:

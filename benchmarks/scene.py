@@ -15,7 +15,8 @@ Form = Literal["smallest", "quick", "full"]
 """`smallest` proves that a scene works, `quick` gives a first figure, `full` is for the page."""
 
 
-def _nothing() -> str:
+def find_nothing_missing() -> str:
+    """Say that a scene needs nothing but the test tools."""
     return ""
 
 
@@ -47,7 +48,7 @@ class Scene:
     """True if `make bench-quick` has time for it."""
     has_pauses: bool = True
     """True if `pauses` repeats it with a heartbeat: it serves runs with `ambient serve`, and no other scene does the same."""
-    find_missing: Callable[[], str] = _nothing
+    find_missing: Callable[[], str] = find_nothing_missing
     """Return what has to be installed before; empty if nothing."""
 
     def run(self, scratch: Path, form: Form, step: Callable[[], None]) -> Section:

@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.report import Goal, Section
+from benchmarks.scene import Plans
 from benchmarks.servers import ROOT
 
 if TYPE_CHECKING:
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 WEB = ROOT / "web"
 
 Result = dict[str, Any]
+
+
+PLANS = Plans(smallest=1, quick=1, full=1)
+
+
+def count_steps(rounds: int) -> int:
+    return rounds
 
 
 def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> list[Result]:
