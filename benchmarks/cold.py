@@ -105,10 +105,10 @@ def _build_row(starts: Starts) -> list[str]:
         f"{starts.runs:,} runs, {starts.events:,} deltas",
         f"{median_ms(starts.cold):.1f}",
         spread([start.ms for start in starts.cold]),
-        f"{_median_cpu_ms(starts.cold):.1f}",
+        f"{median_cpu_ms(starts.cold):.1f}",
         f"{median_ms(starts.warm):.1f}",
         f"{median_ms(starts.new):.1f}",
-        f"{_median_cpu_ms(starts.new):.1f}",
+        f"{median_cpu_ms(starts.new):.1f}",
     ]
 
 
@@ -117,5 +117,6 @@ def median_ms(starts: Sequence[Start]) -> float:
     return statistics.median(start.ms for start in starts)
 
 
-def _median_cpu_ms(starts: Sequence[Start]) -> float:
+def median_cpu_ms(starts: Sequence[Start]) -> float:
+    """Return the median CPU time of a run."""
     return statistics.median(start.cpu_ms for start in starts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.charts import Chart
-from benchmarks.cold import Starts, median_ms, restart_server
+from benchmarks.cold import Starts, median_cpu_ms, median_ms, restart_server
 from benchmarks.history import extend_thread
 from benchmarks.replay import replay_thread
 from benchmarks.report import Goal, Section
@@ -128,9 +128,11 @@ def build_section(growth: Growth) -> Section:
         columns=(
             "",
             "first POST, ms",
+            "CPU ms",
             "second POST, ms",
+            "CPU ms",
             "replay, MB",
-            "replay, CPU ms",
+            "CPU ms",
             "CPU ms a run",
             "resident, MB",
         ),
@@ -149,7 +151,9 @@ def _length_row(length: Length) -> list[str]:
     return [
         f"{starts.runs:,} runs, {starts.events:,} deltas",
         f"{median_ms(starts.cold):.1f}",
+        f"{median_cpu_ms(starts.cold):.1f}",
         f"{median_ms(starts.warm):.1f}",
+        f"{median_cpu_ms(starts.warm):.1f}",
         f"{length.replay_size / 1e6:,.2f}",
         f"{length.replay_cpu * 1000:,.0f}",
         "",
@@ -158,12 +162,12 @@ def _length_row(length: Length) -> list[str]:
 
 
 def _active_row(active: Active) -> list[str]:
-    return [f"{active.threads:,} threads", "", "", "", "", f"{active.cpu * 1000:.1f}", f"{active.rss / 1e6:.0f}"]
+    return [f"{active.threads:,} threads", *[""] * 6, f"{active.cpu * 1000:.1f}", f"{active.rss / 1e6:.0f}"]
 
 
 def _build_goals(growth: Growth) -> list[Goal]:
     goals = [
-        _flat(f"first POST, {what}", [median_ms(length.starts.cold) for length in lengths])
+        _flat(f"CPU of the first POST, {what}", [median_cpu_ms(length.starts.cold) for length in lengths])
         for what, lengths in (("more runs", growth.by_runs), ("more events", growth.by_events))
     ]
     goals.append(_flat("CPU of a run, more active threads", [active.cpu for active in growth.by_threads]))

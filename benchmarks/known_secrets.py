@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.burst import Burst, run_burst
@@ -22,24 +23,35 @@ if TYPE_CHECKING:
     from benchmarks.servers import Server
 
 SECRETS = 200
-COUNT = 20_000
 SHAPES = ("forty", "base64")
 WANTED_SHARE = 0.75
 NONE, MANY, ADAPTER = "no secrets", f"{SECRETS} secrets", "(a), which redacts nothing"
 PATH = "/agents/bench"
-PLANS = Plans(smallest=1, quick=4, full=15)
 
 
-def count_steps(rounds: int) -> int:
-    return 3 * len(SHAPES) * (rounds + 1)
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Deltas of a burst, and rounds of all bursts."""
+
+    count: int
+    rounds: int
+
+
+PLANS = Plans(
+    smallest=Plan(count=100, rounds=0), quick=Plan(count=20_000, rounds=4), full=Plan(count=20_000, rounds=15)
+)
+
+
+def count_steps(plan: Plan) -> int:
+    return 3 * len(SHAPES) * (plan.rounds + 1)
 
 
 Bursts = dict[tuple[str, str], list[Burst]]
 """Bursts by shape and server."""
 
 
-def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> Bursts:
-    """Measure the servers in turn, in rotated order. The first round is a warm-up and is not counted."""
+def measure(scratch: Path, plan: Plan, step: Callable[[], None]) -> Bursts:
+    """Measure the servers in turn, in rotated order. The first round is a warm-up and is not counted, unless it is the only one."""
     bursts = defaultdict[tuple[str, str], list[Burst]](list)
     secrets = {f"BENCH_{number}_API_KEY": value for number, value in enumerate(known_values(SECRETS))}
     with ExitStack() as stack:
@@ -48,11 +60,11 @@ def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> Bursts:
             (MANY, stack.enter_context(start_server("ambient", scratch, secrets))),
             (ADAPTER, stack.enter_context(start_server("adapter", scratch))),
         ]
-        for turn in range(rounds + 1):
+        for turn in range(plan.rounds + 1):
             for shape in SHAPES:
                 for title, server in (*servers[turn % 3 :], *servers[: turn % 3]):
-                    burst = run_burst(server, Workload(count=COUNT, shape=shape), PATH)
-                    if turn:
+                    burst = run_burst(server, Workload(count=plan.count, shape=shape), PATH)
+                    if turn or not plan.rounds:
                         bursts[shape, title].append(burst)
                     step()
     return {(shape, title): bursts[shape, title] for shape in SHAPES for title, _ in servers}
@@ -64,8 +76,9 @@ def build_section(bursts: Bursts) -> Section:
     costs = {key: _cpu_microseconds(found) for key, found in bursts.items()}
     return Section(
         title=f"{SECRETS} secrets, deltas of 40 characters",
-        how=f"`ambient serve` without and with {SECRETS} secrets in its environment, runs of {COUNT:,} deltas; medians of "
-        f"{len(bursts[SHAPES[0], NONE])} rounds, in turn. The goals are about CPU, which a busy machine changes least.",
+        how=f"`ambient serve` without and with {SECRETS} secrets in its environment, runs of "
+        f"{bursts[SHAPES[0], ADAPTER][0].events:,} events; medians of {len(bursts[SHAPES[0], NONE])} rounds, in turn. "
+        "The goals are about CPU, which a busy machine changes least.",
         columns=("", "events/s", "range", "CPU µs/event", "times (a)"),
         rows=[
             [

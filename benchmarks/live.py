@@ -72,6 +72,8 @@ class Live:
     """From the time at which an event was due to its arrival: a server that slows its agents down cannot hide it."""
     late: int
     cpu_share: float
+    cpu_per_event: float
+    """CPU seconds of the window, divided by the events that were due in it."""
 
 
 Rounds = dict[tuple[int, str], list[Live]]
@@ -120,7 +122,13 @@ def _compute_latencies(responses: Sequence[Response], work: Workload, window: Wi
             if window.begin <= due < window.end:
                 latencies.append((arrived - created) / 1e6)
                 delays.append((arrived - due) / 1e6)
-    return Live(latencies=latencies, delays=delays, late=sum(ms > EVERY_MS for ms in delays), cpu_share=cpu_share)
+    return Live(
+        latencies=latencies,
+        delays=delays,
+        late=sum(ms > EVERY_MS for ms in delays),
+        cpu_share=cpu_share,
+        cpu_per_event=cpu_share * window.seconds / len(delays),
+    )
 
 
 def _parse_arrivals(response: Response) -> Generator[tuple[int, int, int]]:
@@ -144,7 +152,17 @@ def build_section(found: Rounds) -> Section:
         how=f"From the agent's `yield` to the reader's `recv`; medians over {rounds} rounds. The delay counts from the time at which an "
         "event was due by the schedule, so that a server that slows its agents down cannot hide it; an event is late if it arrives after "
         "the next one was due. Every event of every stream is checked to arrive.",
-        columns=("streams", "p50 ms", "p99 ms", "p99 range", "worst ms", "delay p99 ms", "late", "CPU of one core"),
+        columns=(
+            "streams",
+            "p50 ms",
+            "p99 ms",
+            "p99 range",
+            "worst ms",
+            "delay p99 ms",
+            "late",
+            "CPU of one core",
+            "CPU µs/event",
+        ),
         rows=[_build_row(streams, name, rounds) for (streams, name), rounds in found.items()],
         goals=[goal for streams in counts for goal in _build_goals(streams, found)],
     )
@@ -162,6 +180,7 @@ def _build_row(streams: int, name: str, rounds: Sequence[Live]) -> list[str]:
         f"{_median_delay(rounds):.1f}",
         f"{late:,} of {events:,}",
         f"{statistics.median(result.cpu_share for result in rounds):.0%}",
+        f"{statistics.median(result.cpu_per_event for result in rounds) * 1e6:.0f}",
     ]
 
 
