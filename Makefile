@@ -20,7 +20,7 @@ MINUTES ?= 10
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help run test test-fast test-all test-versions test-migrate test-agents test-copilotkit record-agents coverage fuzz faults soak reliability check format shape features bench clean
+.PHONY: help run test test-fast test-all test-versions test-migrate test-agents test-copilotkit record-agents coverage fuzz faults soak reliability check format shape features bench bench-quick clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -87,8 +87,11 @@ shape: $(STAMP) ## Figures about names and docstrings (BASE=revision to compare 
 features: $(STAMP) $(CLIENTS) ## Try the pages of the AG-UI dojo with every framework; writes docs/agents/features.md
 	$(BIN)/python -m pytest tests/dojo --write-features
 
-bench: $(BENCH) $(WEB) ## Measure side by side with the usual ways; writes docs/benchmarks.md
-	$(BIN)/python -m benchmarks
+bench: $(BENCH) $(WEB) ## Measure side by side with the usual ways; writes docs/benchmarks.md after most of an hour (SCENES="growth pauses" for some, which writes nothing)
+	$(BIN)/python -m benchmarks $(SCENES)
+
+bench-quick: $(STAMP) ## First figures in two minutes: the scenes that change most, few rounds; writes nothing
+	$(BIN)/python -m benchmarks --daily
 
 clean: ## Remove everything the targets made
 	rm -rf .agents .venv .venv-adapters .venv-versions .venv-migrate .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules tests/e2e/clients/copilotkit/node_modules web/node_modules web/packages/*/dist tests/pages/node_modules examples/*/node_modules examples/*/dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ambient_runner.acp import ACPBridge
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.protocol.events import Event, TextMessageContent, TextMessageEnd, TextMessageStart
-from benchmarks.workload import last_prompt, parse_workload, stream_deltas
+from benchmarks.workload import last_prompt, list_deltas, parse_workload, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -26,10 +26,14 @@ class TimedAdapter:
     """Streams the workload of the prompt as one message."""
 
     async def run(self, input: RunAgentInput) -> AsyncGenerator[Event]:  # noqa: A002  the adapter contract's name
-        message = str(uuid.uuid4())
+        message, work = str(uuid.uuid4()), parse_workload(last_prompt(input.messages))
         yield TextMessageStart(message_id=message)
-        async for text in stream_deltas(parse_workload(last_prompt(input.messages))):
-            yield TextMessageContent(message_id=message, delta=text)
+        if work.every_ms is None:
+            for text in list_deltas(work):
+                yield TextMessageContent(message_id=message, delta=text)
+        else:
+            async for text in stream_deltas(work):
+                yield TextMessageContent(message_id=message, delta=text)
         yield TextMessageEnd(message_id=message)
 
 

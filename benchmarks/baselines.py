@@ -24,10 +24,9 @@ from ag_ui.core import (
 from ag_ui.encoder import EventEncoder
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
-from sse_starlette import EventSourceResponse
 
 from benchmarks.serving import serve
-from benchmarks.workload import Workload, last_prompt, parse_workload, stream_deltas
+from benchmarks.workload import Workload, last_prompt, list_deltas, parse_workload, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -37,11 +36,15 @@ PATHS = ("/", "/agents/bench")
 
 async def run_agent(run_input: RunAgentInput) -> AsyncGenerator[BaseEvent]:
     """Yield one message of deltas as `ag_ui.core` events, as an adapter's `run` does."""
-    message = str(uuid.uuid4())
+    message, work = str(uuid.uuid4()), parse_workload(last_prompt(run_input.messages))
     yield RunStartedEvent(thread_id=run_input.thread_id, run_id=run_input.run_id)
     yield TextMessageStartEvent(message_id=message, role="assistant")
-    async for text in stream_deltas(parse_workload(last_prompt(run_input.messages))):
-        yield TextMessageContentEvent(message_id=message, delta=text)
+    if work.every_ms is None:
+        for text in list_deltas(work):
+            yield TextMessageContentEvent(message_id=message, delta=text)
+    else:
+        async for text in stream_deltas(work):
+            yield TextMessageContentEvent(message_id=message, delta=text)
     yield TextMessageEndEvent(message_id=message)
     yield RunFinishedEvent(thread_id=run_input.thread_id, run_id=run_input.run_id)
 
@@ -63,6 +66,7 @@ def adapter() -> FastAPI:
 
 def sse() -> FastAPI:
     """Return an app that sends the same events through sse-starlette, with the line ends of AG-UI."""
+    from sse_starlette import EventSourceResponse  # Installed for the benchmarks only, not for the tests of them.
 
     async def endpoint(run_input: RunAgentInput) -> EventSourceResponse:
         async def frames() -> AsyncGenerator[dict[str, str]]:

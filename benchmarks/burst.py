@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 import time
 from collections import defaultdict
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.client import count_events, run_workload
 from benchmarks.report import Goal, Section
+from benchmarks.scene import Plans
 from benchmarks.servers import TITLES, start_servers
 from benchmarks.workload import Workload
 
@@ -36,6 +38,13 @@ class Burst:
         return self.events / self.seconds
 
 
+PLANS = Plans(smallest=1, quick=3, full=15)
+
+
+def count_steps(rounds: int) -> int:
+    return (rounds + 1) * len(ORDER)
+
+
 def measure(
     scratch: Path, rounds: int, step: Callable[[], None], names: Sequence[str] = ORDER
 ) -> dict[str, list[Burst]]:
@@ -52,12 +61,18 @@ def measure(
     return {name: bursts[name] for name in names}
 
 
-def run_burst(server: Server) -> Burst:
-    """Run the workload once."""
+def run_burst(server: Server, work: Workload = WORK, path: str = "/") -> Burst:
+    """Run the workload once. A delta of words that is joined with the next counts as the event that it was."""
     cpu_before = server.cpu_seconds()
-    response = run_workload(server.port, WORK)
+    response = run_workload(server.port, work, path)
     time.sleep(SETTLE_SECONDS)
-    return Burst(events=count_events(response, WORK), seconds=response.seconds, cpu=server.cpu_seconds() - cpu_before)
+    cpu = server.cpu_seconds() - cpu_before
+    return Burst(events=max(count_events(response, work), work.count), seconds=response.seconds, cpu=cpu)
+
+
+def find_missing() -> str:
+    """Return the package that only the benchmarks need."""
+    return "" if importlib.util.find_spec("sse_starlette") else "sse-starlette: run `make bench`"
 
 
 def build_section(bursts: Mapping[str, Sequence[Burst]]) -> Section:

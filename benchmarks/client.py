@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import uuid
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from benchmarks.texts import DIGITS, build_deltas
 from benchmarks.workload import NUMBERED, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 BLOCK = 1 << 20
 LAST_CHUNK = b"\r\n0\r\n\r\n"
+STARTED = b"RUN_STARTED"
+_DELTA = re.compile(rb'"TEXT_MESSAGE_CONTENT"[^\n]*?"delta":("(?:[^"\\]|\\.)*")')
 
 
 class UnexpectedResponse(Exception):
@@ -61,29 +69,38 @@ def _decode_chunked(raw: bytes) -> bytes:
     return b"".join(parts)
 
 
-def build_request(work: Workload, path: str = "/") -> bytes:
-    """Return the HTTP request that starts a run on a new thread."""
+def build_request(
+    work: Workload,
+    path: str = "/",
+    *,
+    thread: str | None = None,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+) -> bytes:
+    """Return the HTTP request that starts a run: on a new thread unless one is named, with the prompt as its only message by default."""
     body = json.dumps(
         {
-            "threadId": str(uuid.uuid4()),
+            "threadId": thread or str(uuid.uuid4()),
             "runId": str(uuid.uuid4()),
             "protocolVersion": "1.0",
-            "messages": [{"id": str(uuid.uuid4()), "role": "user", "content": work.prompt}],
+            "messages": messages or [{"id": str(uuid.uuid4()), "role": "user", "content": work.prompt}],
             "state": {},
             "tools": [],
             "context": [],
             "forwardedProps": {},
         }
     )
-    head = [
-        f"POST {path} HTTP/1.1",
-        "Host: 127.0.0.1",
-        "Content-Type: application/json",
-        "Accept: text/event-stream",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-    ]
-    return ("\r\n".join(head) + "\r\n\r\n" + body).encode()
+    return _build_head("POST", path, {"Content-Type": "application/json", "Content-Length": len(body)}) + body.encode()
+
+
+def build_get(path: str, headers: Mapping[str, Any] | None = None) -> bytes:
+    """Return the HTTP request for an event stream."""
+    return _build_head("GET", path, headers or {})
+
+
+def _build_head(method: str, path: str, headers: Mapping[str, Any]) -> bytes:
+    usual = {"Host": "127.0.0.1", "Accept": "text/event-stream", "Connection": "close"}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in (usual | dict(headers)).items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 def connect(port: int) -> socket.socket:
@@ -93,14 +110,18 @@ def connect(port: int) -> socket.socket:
     return sock
 
 
-def run_workload(port: int, work: Workload, path: str = "/") -> Response:
+def run_workload(port: int, work: Workload, path: str = "/", *, thread: str | None = None) -> Response:
     """Run the workload and read its stream to the end. The time to connect is not measured."""
-    request = build_request(work, path)
+    return read_response(port, build_request(work, path, thread=thread))
+
+
+def read_response(port: int, request: bytes, *, until: bytes | None = None) -> Response:
+    """Send a request and read its response to the end, or until a chunk has completed the marker."""
     with connect(port) as sock:
         response = Response(sent_at=time.monotonic_ns())
         sock.sendall(request)
         while chunk := sock.recv(BLOCK):
-            if response.add(chunk):
+            if response.add(chunk) or (until and until in b"".join(part for _, part in response.chunks[-2:])):
                 return response
     raise UnexpectedResponse(b"".join(chunk for _, chunk in response.chunks)[-500:])
 
@@ -112,7 +133,18 @@ def count_events(response: Response, work: Workload) -> int:
         UnexpectedResponse: a delta is missing, duplicated or out of order, or the run did not finish.
     """
     body = response.body()
-    numbers = [int(number) for number in NUMBERED.findall(body)]
-    if numbers != list(range(1, work.count + 1)) or b'"RUN_FINISHED"' not in body[-1000:]:
+    if not _has_deltas(body, work) or b'"RUN_FINISHED"' not in body[-1000:]:
         raise UnexpectedResponse(body[-500:])
     return body.count(b"\n\n")
+
+
+def _has_deltas(body: bytes, work: Workload) -> bool:
+    """Return True if every delta is there once and in order. Words may be joined: only the text of other shapes is compared."""
+    if work.shape == DIGITS:
+        return [int(number) for number in NUMBERED.findall(body)] == list(range(1, work.count + 1))
+    return read_text(body) == "".join(build_deltas(work.shape, work.count))
+
+
+def read_text(body: bytes) -> str:
+    """Return the text of all deltas of an event stream."""
+    return "".join(json.loads(delta) for delta in _DELTA.findall(body))

@@ -6,6 +6,7 @@ chunks, and by this server, which stores and delivers them.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import statistics
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.client import Response, UnexpectedResponse, connect
 from benchmarks.report import Goal, Section, percentile
+from benchmarks.scene import Plans
 from benchmarks.servers import ROOT, child_environment, start_server
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ class Measured:
     answer: list[float] = field(default_factory=list[float])
     parked_bytes: float = 0.0
     left_over: str = ""
+
+
+PLANS = Plans(smallest=1, quick=2, full=10)
+
+
+def count_steps(rounds: int) -> int:
+    return rounds + 3
 
 
 def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> Measured:
@@ -261,3 +270,8 @@ def _post(port: int, thread: str, text: str | None, resume: list[dict[str, Any]]
             if response.add(chunk):
                 return response
     raise UnexpectedResponse(b"".join(chunk for _, chunk in response.chunks)[-500:])
+
+
+def find_missing() -> str:
+    """Return the package that only the benchmarks need."""
+    return "" if importlib.util.find_spec("acp") else "agent-client-protocol: run `make bench`"

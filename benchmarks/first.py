@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.client import count_events, run_workload
 from benchmarks.report import Goal, Section, percentile
+from benchmarks.scene import Plans
 from benchmarks.servers import TITLES, start_servers
 from benchmarks.workload import Workload
 
@@ -18,6 +19,13 @@ WORK = Workload(count=1)
 ORDER = ("adapter", "ambient")
 WARM_UP = 20
 WITHIN_MS = 5.0
+
+
+PLANS = Plans(smallest=2, quick=50, full=200)
+
+
+def count_steps(runs: int) -> int:
+    return runs + WARM_UP
 
 
 def measure(scratch: Path, runs: int, step: Callable[[], None], names: Sequence[str] = ORDER) -> dict[str, list[float]]:

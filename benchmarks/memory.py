@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from benchmarks.burst import WORK
 from benchmarks.client import count_events, run_workload
 from benchmarks.report import Goal, Section
+from benchmarks.scene import Plans
 from benchmarks.servers import start_servers
 
 if TYPE_CHECKING:
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT_MB = 50.0
+
+
+PLANS = Plans(smallest=1, quick=10, full=50)
+
+
+def count_steps(runs: int) -> int:
+    return runs + 1
 
 
 def measure(scratch: Path, runs: int, step: Callable[[], None]) -> list[float]:

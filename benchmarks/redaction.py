@@ -19,6 +19,7 @@ from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.protocol.events import TextMessageContent, TextMessageEnd
 from benchmarks.burst import run_burst
 from benchmarks.report import Goal, Section, print_sections
+from benchmarks.scene import Plans
 from benchmarks.servers import start_server
 
 if TYPE_CHECKING:
@@ -44,6 +45,13 @@ def known_values(count: int = VALUE_COUNT) -> list[str]:
     """Return the secrets that the server knows."""
     rng = random.Random(1)
     return ["".join(rng.choices(rng.choice(_ALPHABETS), k=rng.randint(16, 64))) for _ in range(count)]
+
+
+PLANS = Plans(smallest=1, quick=3, full=15)
+
+
+def count_steps(rounds: int) -> int:
+    return (rounds + 1) * len(ORDER)
 
 
 def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> dict[str, list[Burst]]:

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table as RichTable
 
+from benchmarks.charts import draw_chart
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from rich.console import Console
+
+    from benchmarks.charts import Chart
 
 PACKAGES = (
     "ambient-runner",
@@ -51,6 +55,32 @@ class Goal:
         return [self.what, self.wanted, self.measured, "ok" if self.met else "missed"]
 
 
+def at_most(what: str, value: float, limit: float, unit: str, digits: int = 1) -> Goal:
+    """Return a goal that a value stays below a limit."""
+    return Goal(
+        what=what, wanted=f"at most {limit:g} {unit}", measured=f"{value:,.{digits}f} {unit}", met=value <= limit
+    )
+
+
+def at_least(what: str, value: float, limit: float, unit: str, digits: int = 1) -> Goal:
+    """Return a goal that a value reaches a limit."""
+    return Goal(
+        what=what, wanted=f"at least {limit:g} {unit}", measured=f"{value:,.{digits}f} {unit}", met=value >= limit
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """An input that leaves the fast path: its events per second, and how many times those of plain text are more."""
+
+    what: str
+    rate: float
+    plain_rate: float
+
+    def row(self) -> list[str]:
+        return [self.what, f"{self.rate:,.0f}", f"{self.plain_rate / self.rate:.1f}"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """One measurement: how it was made, its table and its goals."""
@@ -60,12 +90,20 @@ class Section:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     goals: Sequence[Goal] = field(default=())
+    costs: Sequence[Cost] = field(default=())
+    """Inputs for the page's section about the fast path."""
+    charts: Sequence[Chart] = field(default=())
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
     """Return the nearest-rank percentile."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Return the smallest and the largest value."""
+    return f"{min(values):,.{digits}f} to {max(values):,.{digits}f}"
 
 
 def describe_machine(scratch: Path) -> list[tuple[str, str]]:
@@ -95,11 +133,28 @@ def print_sections(console: Console, sections: Sequence[Section], facts: Sequenc
     """Print every table, the goals last."""
     for section in sections:
         console.print(_table(section.title, section.columns, section.rows))
+    if costs := _cost_rows(sections):
+        console.print(_table("Inputs that leave the fast path", COST_COLUMNS, costs))
     console.print(_table("Goals", GOAL_COLUMNS, _goal_rows(sections)))
+    console.print(summarize_goals(sections))
     console.print(", ".join(f"{name} {value}" for name, value in facts), style="dim")
 
 
 GOAL_COLUMNS = ("goal", "wanted", "measured", "")
+COST_COLUMNS = ("input", "events/s", "times slower than numbers")
+
+
+def summarize_goals(sections: Sequence[Section]) -> str:
+    """Return a sentence: how many goals there are, and which were missed."""
+    goals = [goal for section in sections for goal in section.goals]
+    missed = [goal.what for goal in goals if not goal.met]
+    return f"{len(goals) - len(missed)} of {len(goals)} goals met." + (
+        f" Missed: {'; '.join(missed)}." if missed else ""
+    )
+
+
+def _cost_rows(sections: Sequence[Section]) -> list[list[str]]:
+    return [cost.row() for section in sections for cost in section.costs]
 
 
 def _goal_rows(sections: Sequence[Section]) -> list[list[str]]:
@@ -116,19 +171,37 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def write_page(path: Path, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
-    """Write the page."""
+    """Write the page, and its charts beside it."""
     parts = ["# Benchmarks", INTRODUCTION, "## Goals", _markdown(GOAL_COLUMNS, _goal_rows(sections))]
     for section in sections:
-        parts += [f"## {section.title}", section.how, _markdown(section.columns, section.rows)]
+        charts = [f"![{chart.title}]({path.stem}/{chart.name}.svg)" for chart in section.charts]
+        parts += [f"## {section.title}", section.how, *charts, _markdown(section.columns, section.rows)]
+    parts += ["## Inputs that leave the fast path", FAST_PATH, _markdown(COST_COLUMNS, _cost_rows(sections))]
     parts += ["## Machine", _markdown(("what", "value"), facts)]
     path.write_text("\n\n".join(parts) + "\n")
+    write_charts(path.with_suffix(""), sections)
 
+
+def write_charts(directory: Path, sections: Sequence[Section]) -> None:
+    """Write the charts of all sections as SVG files."""
+    for chart in (chart for section in sections for chart in section.charts):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{chart.name}.svg").write_text(draw_chart(chart))
+
+
+FAST_PATH = """\
+Consecutive deltas of one message are verified, searched for secrets, stored and encoded together. What is not such a delta takes the
+plain path, one event at a time, and gives the same bytes. These inputs were measured as bursts through (c), against numbered deltas of
+one message: a factor near 1 stays on the fast path, the others say what it costs to leave it."""
 
 INTRODUCTION = """\
 Generated by `make bench`; do not edit. Every server is a separate process with one worker, uvloop and httptools. The client
 is a raw socket reader in another process on the same machine. All servers of a measurement run in the same session
 and alternate within each round, so that noise affects all of them. These figures are from one small machine: they compare
-the servers and do not predict the performance of another machine.
+the servers and do not predict the performance of another machine. A missed goal is shown as missed and fails nothing.
+
+`make bench-quick` prints first figures within two minutes and writes nothing. `python -m benchmarks growth pauses` measures some of the
+scenes, `--quick` in a shorter form; `python -m benchmarks --help` lists all.
 
 - **(a)** is the pattern of every published adapter: `ag_ui.core` models, `EventEncoder`, FastAPI's `StreamingResponse`. Nothing is stored.
 - **(b)** sends the same events through `sse-starlette`. Nothing is stored.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -13,18 +15,19 @@ import anyio
 from ambient_runner.ledger import RUNTIME, Fact, SqliteLedger, ThreadKey
 from benchmarks.client import UnexpectedResponse
 from benchmarks.report import Goal, Section, percentile
+from benchmarks.scene import Plans
 from benchmarks.servers import start_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-THREADS = 10_000
 _AT_ONCE = 250
 """Threads that are created together, and so in few commits."""
+_PAGE = 1000
 WITHIN_MS = {
     "page of 100": 20.0,
-    "page after 5,000 threads": 20.0,
+    "page from the middle": 20.0,
     "search that finds nothing": 20.0,
     "filter that finds nothing": 20.0,
     "changed_after, nothing changed": 5.0,
@@ -32,15 +35,43 @@ WITHIN_MS = {
 }
 
 
-def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> dict[str, list[float]]:
-    """Return the milliseconds of each request, by its kind."""
-    directory = scratch / "threads"
-    directory.mkdir()
-    with start_server("ambient", directory) as server:
-        anyio.run(_create_threads, next(directory.glob("*.db")), step)
-        client = http.client.HTTPConnection("127.0.0.1", server.port)
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Threads of one person, and requests of each kind."""
+
+    threads: int
+    requests: int
+
+
+PLANS = Plans(
+    smallest=Plan(threads=20, requests=2),
+    quick=Plan(threads=2_000, requests=100),
+    full=Plan(threads=10_000, requests=500),
+)
+
+
+def count_steps(plan: Plan) -> int:
+    return len(range(0, plan.threads, _AT_ONCE)) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """Milliseconds of each request, by its kind, with so many threads."""
+
+    threads: int
+    times: Mapping[str, Sequence[float]]
+
+
+def measure(scratch: Path, plan: Plan, step: Callable[[], None]) -> Listed:
+    """Create the threads, then send the requests of each kind."""
+    with (
+        start_server("ambient", scratch) as server,
+        closing(http.client.HTTPConnection("127.0.0.1", server.port)) as client,
+    ):
+        assert server.store
+        anyio.run(_create_threads, server.store, plan.threads, step)
         newest = _get(client, limit=1)
-        middle = _find_middle(client)
+        middle = _find_middle(client, plan.threads)
         before_newest = _get(client, limit=2)["threads"][1]["cursor"]
         queries: list[dict[str, Any]] = [
             {},
@@ -51,21 +82,22 @@ def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> dict[str, l
             {"changed_after": before_newest},
         ]
         times = {
-            name: [_milliseconds(client, query) for _ in range(rounds)]
+            name: [_milliseconds(client, query) for _ in range(plan.requests)]
             for name, query in zip(WITHIN_MS, queries, strict=True)
         }
         step()
-        return times
+        return Listed(threads=plan.threads, times=times)
 
 
-def build_section(times: Mapping[str, Sequence[float]]) -> Section:
+def build_section(listed: Listed) -> Section:
     """Return the table and the goals for lists of threads."""
+    times = listed.times
     rounds = len(next(iter(times.values())))
     return Section(
-        title=f"The list of {THREADS:,} threads",
+        title=f"The list of {listed.threads:,} threads",
         how=(
-            f"`GET /thread/list` of one person's {THREADS:,} threads with titles beyond ASCII, {rounds} requests each, sequentially on one "
-            "connection, from the request to the last byte of the response."
+            f"`GET /thread/list` of one person's {listed.threads:,} threads with titles beyond ASCII, {rounds} requests each, sequentially "
+            "on one connection, from the request to the last byte of the response."
         ),
         columns=("", "p50 ms", "p99 ms"),
         rows=[[name, *(f"{percentile(times[name], at):.2f}" for at in (50, 99))] for name in WITHIN_MS],
@@ -83,15 +115,14 @@ def _build_goal(name: str, times: Sequence[float], limit: float) -> Goal:
     )
 
 
-async def _create_threads(path: Path, step: Callable[[], None]) -> None:
+async def _create_threads(path: Path, threads: int, step: Callable[[], None]) -> None:
     """Write the threads into the file of the running server, as another process of it would."""
     async with SqliteLedger(path) as ledger:
-        for start in range(0, THREADS, _AT_ONCE):
+        for start in range(0, threads, _AT_ONCE):
             async with anyio.create_task_group() as tasks:
-                for number in range(start, start + _AT_ONCE):
+                for number in range(start, min(start + _AT_ONCE, threads)):
                     tasks.start_soon(_create_thread, ledger, number)
-            if start % (THREADS // 10) == 0:
-                step()
+            step()
 
 
 async def _create_thread(ledger: SqliteLedger, number: int) -> None:
@@ -103,11 +134,12 @@ async def _create_thread(ledger: SqliteLedger, number: int) -> None:
         await writer.finish_run("finished")
 
 
-def _find_middle(client: http.client.HTTPConnection) -> str:
+def _find_middle(client: http.client.HTTPConnection, threads: int) -> str:
     """Return the cursor in the middle of the list."""
-    page: dict[str, Any] = _get(client, limit=1000)
-    for _ in range(THREADS // 2000 - 1):
-        page = _get(client, limit=1000, before=page["next"])
+    size = min(_PAGE, threads // 2)
+    page: dict[str, Any] = _get(client, limit=size)
+    for _ in range(threads // 2 // size - 1):
+        page = _get(client, limit=size, before=page["next"])
     return page["next"]
 
 

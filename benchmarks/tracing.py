@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.client import UnexpectedResponse, count_events, run_workload
 from benchmarks.report import Goal, Section
+from benchmarks.scene import Plans
 from benchmarks.servers import start_server
 from benchmarks.workload import Workload
 
@@ -51,6 +52,13 @@ class Traced:
     @property
     def median(self) -> float:
         return statistics.median(self.paced)
+
+
+PLANS = Plans(smallest=1, quick=5, full=20)
+
+
+def count_steps(rounds: int) -> int:
+    return (rounds + WARM_UP) * len(TITLES)
 
 
 def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> dict[str, Traced]:

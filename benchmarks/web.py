@@ -8,17 +8,26 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.report import Goal, Section
+from benchmarks.scene import Plans
 from benchmarks.servers import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 WEB = ROOT / "web"
 
 Result = dict[str, Any]
 
 
-def measure(step: Callable[[], None]) -> list[Result]:
+PLANS = Plans(smallest=1, quick=1, full=1)
+
+
+def count_steps(rounds: int) -> int:
+    return rounds
+
+
+def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> list[Result]:
     """Return name, best milliseconds, frames and, for those with a goal, the limit of each fold; nothing without npm."""
     if shutil.which("npm") is None:
         step()
@@ -53,3 +62,8 @@ def _build_goal(result: Result) -> Goal:
         measured=f"{result['ms']:.0f} ms",
         met=result["ms"] <= result["limit"],
     )
+
+
+def find_missing() -> str:
+    """Return what the web packages are built with."""
+    return "" if (WEB / "node_modules" / ".bin").exists() else "the packages of web/: run `make bench`"

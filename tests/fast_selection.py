@@ -18,6 +18,7 @@ __all__ = ["check_selection", "is_slow", "refuse_processes", "starts_a_process"]
 _SLOW = (
     "adapters",
     "agents",
+    "benchmarks/test_scenes.py",
     "bridges/acp/test_elicitations.py",
     "bridges/acp/test_ended_turns.py",
     "bridges/acp/test_hard_spots.py",

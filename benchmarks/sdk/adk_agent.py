@@ -1,4 +1,5 @@
-"""An ADK agent whose model counts: `count 2000` is two thousand partial events and the complete one, unpaced."""
+"""An ADK agent whose model counts: `count 2000` is two thousand partial events and the complete one; `count 20 after 5 calls` calls a
+tool first."""
 
 from __future__ import annotations
 
@@ -19,19 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
+def look_up(city: str) -> dict[str, str]:
+    """Return what is known about a city."""
+    return {"answer": f"{city} has a harbour."}
+
+
 class CountingLlm(BaseLlm):
-    """Streams the workload of the last user message."""
+    """Streams the workload of the last prompt, after its tool calls."""
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
         whole: list[str] = []
-        async for text in stream_deltas(parse_workload(_prompt_text(llm_request.contents[-1]))):
+        contents = llm_request.contents
+        prompts = [index for index, content in enumerate(contents) if _prompt_text(content)]
+        work = parse_workload(_prompt_text(contents[prompts[-1]]))
+        if (len(contents) - 1 - prompts[-1]) // 2 < work.calls:
+            call = types.FunctionCall(id=str(uuid.uuid4()), name="look_up", args={"city": "Lisbon"})
+            yield LlmResponse(
+                content=types.Content(role="model", parts=[types.Part(function_call=call)]), partial=False
+            )
+            return
+        async for text in stream_deltas(work):
             whole.append(text)
             yield _build_response(text, partial=True)
         yield _build_response("".join(whole), partial=False)
 
 
 def _prompt_text(content: Any) -> str:
-    return "".join(part.text or "" for part in content.parts)
+    """Return the text of a user content; empty for others, which have tool results or are the model's own."""
+    return "".join(part.text or "" for part in content.parts) if content.role == "user" else ""
 
 
 def _build_response(text: str, *, partial: bool) -> LlmResponse:
@@ -40,7 +56,7 @@ def _build_response(text: str, *, partial: bool) -> LlmResponse:
 
 
 def build_agent() -> LlmAgent:
-    return LlmAgent(name="bench", model=CountingLlm(model="counting"))
+    return LlmAgent(name="bench", model=CountingLlm(model="counting"), tools=[look_up])
 
 
 _sessions = InMemorySessionService()

@@ -1,14 +1,15 @@
-"""A LangGraph graph whose model counts: `count 2000` is two thousand chunks, unpaced."""
+"""A LangGraph graph whose model counts: `count 2000` is two thousand chunks, unpaced; `count 20 after 5 calls` calls a tool first."""
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGenerationChunk
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 
 from benchmarks.workload import parse_workload, stream_deltas
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CountingModel(BaseChatModel):
-    """Streams the workload of the last user message."""
+    """Streams the workload of the last prompt, after its tool calls."""
 
     @property
     def _llm_type(self) -> str:
@@ -27,7 +28,15 @@ class CountingModel(BaseChatModel):
         raise NotImplementedError
 
     async def _astream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[ChatGenerationChunk]:
-        async for text in stream_deltas(parse_workload(messages[-1].content)):
+        prompts = [index for index, message in enumerate(messages) if isinstance(message, HumanMessage)]
+        work = parse_workload(messages[prompts[-1]].content)
+        if (len(messages) - 1 - prompts[-1]) // 2 < work.calls:
+            first = {"id": str(uuid.uuid4()), "name": "look_up", "args": '{"city"', "index": 0}
+            rest = [{"id": None, "name": None, "args": piece, "index": 0} for piece in (': "Lis', 'bon"}')]
+            for piece in (first, *rest):
+                yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[piece]))
+            return
+        async for text in stream_deltas(work):
             yield ChatGenerationChunk(message=AIMessageChunk(content=text))
 
 
@@ -38,8 +47,18 @@ async def _call_model(state: MessagesState) -> dict[str, Any]:
     return {"messages": [await _model.ainvoke(state["messages"])]}
 
 
+async def _call_tool(state: MessagesState) -> dict[str, Any]:
+    calls = getattr(state["messages"][-1], "tool_calls", [])
+    return {"messages": [ToolMessage(f"{c['args']['city']} has a harbour.", tool_call_id=c["id"]) for c in calls]}
+
+
+def _choose_next(state: MessagesState) -> str:
+    return "tools" if getattr(state["messages"][-1], "tool_calls", []) else END
+
+
 def build_agent() -> Any:
-    graph = StateGraph(MessagesState).add_node("model", _call_model).add_edge(START, "model")
+    graph = StateGraph(MessagesState).add_node("model", _call_model).add_node("tools", _call_tool)
+    graph.add_edge(START, "model").add_conditional_edges("model", _choose_next).add_edge("tools", "model")
     return graph.compile(checkpointer=InMemorySaver())
 
 

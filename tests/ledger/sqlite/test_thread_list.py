@@ -150,7 +150,7 @@ def insert_threads(path: Path, count: int) -> None:
 async def test_a_page_and_a_poll_cost_the_same_however_many_threads_there_are(
     path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, at_most: int
 ) -> None:
-    """`python -m benchmarks --only threads` measures the times."""
+    """`python -m benchmarks threads` measures the times."""
     costs: list[int] = []
     for count in (200, 10_000):
         file = path.with_name(f"{count}.db")
