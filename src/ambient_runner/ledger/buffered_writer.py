@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import anyio
 
-from ambient_runner.errors import RunnerError
+from ambient_runner.errors import LedgerError, RunnerError
 from ambient_runner.ledger.records import RUNTIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from ambient_runner.errors import LedgerError
     from ambient_runner.ledger.base import DeferredEncoder
     from ambient_runner.ledger.records import Fact, IdempotencyClaim, TextRun, ThreadKey, ThreadLabels, ThreadStatus
 
@@ -35,7 +34,7 @@ _LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of sear
 
 
 class Append(NamedTuple):
-    """Lines that one writer submits to the store; with `end_status` the run ends at the last of them."""
+    """Lines that one writer submits to the store; with `end_status` the run ends at the last of them, and its lease is released."""
 
     writer: BufferedWriter
     lines: list[bytes]
@@ -152,6 +151,7 @@ class BufferedWriter:
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._stop_reason: str | None = None
         self._stop_waiters: set[asyncio.Future[str]] = set()
+        self._watcher: tuple[Callable[[str], None], Callable[[LedgerError], None]] | None = None
 
     @property
     def queued_count(self) -> int:
@@ -164,6 +164,7 @@ class BufferedWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._scheduler.flush()
+        self._watcher = None
         if self._refusal is None:
             self._refusal = RuntimeError("This lease was released. Acquire a new one.")
         with anyio.CancelScope(shield=True):
@@ -251,6 +252,13 @@ class BufferedWriter:
         finally:
             self._stop_waiters.discard(future)
 
+    def watch_for_stop(self, on_stop: Callable[[str], None], on_failure: Callable[[LedgerError], None]) -> None:
+        self._watcher = on_stop, on_failure
+        if self._stop_reason is not None:
+            on_stop(self._stop_reason)
+        elif isinstance(self._refusal, LedgerError):
+            on_failure(self._refusal)
+
     def has_paused(self) -> bool:
         """For the scheduler: return True if nothing was queued since the last check, or if the buffer holds a full batch."""
         self._encode_deferred()
@@ -293,6 +301,8 @@ class BufferedWriter:
         for future in self._stop_waiters:
             if not future.done():
                 future.set_exception(copy_error(error))
+        if self._watcher is not None:
+            self._watcher[1](error)
 
     def signal_stop(self, reason: str) -> None:
         """For the store: wake `wait_for_stop`. The first reason wins."""
@@ -302,6 +312,8 @@ class BufferedWriter:
         for future in self._stop_waiters:
             if not future.done():
                 future.set_result(reason)
+        if self._watcher is not None:
+            self._watcher[0](reason)
 
     def _encode_deferred(self) -> None:
         """Call the producer's encoder back, if one is registered, and queue its lines."""
