@@ -266,6 +266,17 @@ class TestAppending:
 
 
 class TestLeases:
+    async def test_the_end_of_a_run_releases_its_lease(self, ledger: Ledger) -> None:
+        async with await ledger.acquire_lease(KEY, "run-1") as ended:
+            await begin(ended)
+            ended.append(b"a")
+            await ended.finish_run()
+            async with await ledger.acquire_lease(KEY, "run-2") as writer:
+                await begin(writer)
+                info = await ledger.get_thread(KEY)
+                assert info is not None
+                assert info.active == "run-2"
+
     async def test_a_second_writer_is_refused_with_the_key_of_the_holder(self, ledger: Ledger) -> None:
         claim = IdempotencyClaim(scope="ann/demo/k1", digest="d1")
         async with await ledger.acquire_lease(KEY, "run-1", claim=claim):

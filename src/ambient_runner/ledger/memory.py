@@ -194,11 +194,8 @@ class MemoryLedger:
                 append.writer.mark_failed(LeaseLost())
 
     async def release_lease(self, writer: BufferedWriter) -> None:
-        if not self._holds_lease(writer):
-            return
-        lease = self._leases.pop(writer.thread)
-        self._channels.close_channel(lease.channel)
-        self._release_notifier.notify(writer.thread)
+        if self._holds_lease(writer):
+            self._release(writer.thread)
 
     async def wait_released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
         async def is_free() -> bool:
@@ -377,6 +374,11 @@ class MemoryLedger:
     def unavailable_reason(self) -> str | None:
         return "The store is closed." if self._closed else None
 
+    def _release(self, key: ThreadKey) -> None:
+        lease = self._leases.pop(key)
+        self._channels.close_channel(lease.channel)
+        self._release_notifier.notify(key)
+
     def _append_lines(self, append: Append) -> None:
         writer, lines = append.writer, append.lines
         thread = self._threads[writer.thread]
@@ -387,6 +389,7 @@ class MemoryLedger:
         if append.end_status is not None:
             thread.runs[writer.run] = replace(info, last=newest)
             self._touch_thread(thread, ThreadLabels(status=append.end_status))
+            self._release(writer.thread)
         writer.mark_committed(append.entry_count, append.size, newest)
 
     def _write_facts(self, key: ThreadKey, thread: _StoredThread, run: str, facts: Sequence[Fact]) -> None:

@@ -155,11 +155,12 @@ class ThreadedLedger(ABC):
         channel = self._writer_channels.pop(writer, None)
         if channel is None:
             return
-        with suppress(LedgerError):  # Closed in the meantime: closing released every lease.
-            await self._run_command(
-                lambda writes: writes.release_lease(writer.token), must_succeed=True, is_durable=False
-            )
-        self._settler.writers.pop(writer.token, None)
+        if writer.token in self._settler.writers:  # Else the end of the run has released it.
+            with suppress(LedgerError):  # Closed in the meantime: closing released every lease.
+                await self._run_command(
+                    lambda writes: writes.release_lease(writer.token), must_succeed=True, is_durable=False
+                )
+            self._settler.writers.pop(writer.token, None)
         self._channels.close_channel(channel)
         if self._channels.has_readers(writer.thread):
             # Most are about to leave with the run they have read.
@@ -253,7 +254,7 @@ class ThreadedLedger(ABC):
         self._committer.submit(CommitJob(work, future, must_succeed, is_durable))
         try:
             with anyio.CancelScope(shield=True):
-                await asyncio.wait([future])
+                await asyncio.shield(future)
         except asyncio.CancelledError:
             future.add_done_callback(partial(_undo_result, undo))
             raise
