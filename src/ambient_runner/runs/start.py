@@ -251,8 +251,9 @@ def _initial_facts(
         "imported": list(accepted.imported),
         "clientTools": [tool.name for tool in run.input.tools],
     }
-    stored = {**redactor.redact_value(body), "digestKey": run.digest_key}
-    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(stored))]
+    # One search of the encoded input instead of one in each of its strings: few inputs contain a secret.
+    clean = redactor.redact_value(body) if run.secrets.may_contain_secret(msgspec.json.encode(body)) else body
+    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode({**clean, "digestKey": run.digest_key}))]
     if forked is not None:
         copy = msgspec.json.encode(redactor.redact_value(msgspec.to_builtins(forked)))
         facts.insert(0, Fact(owner=THREAD_OWNER, kind=FORKED, body=copy))
