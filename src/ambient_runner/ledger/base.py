@@ -204,6 +204,25 @@ class Ledger(Protocol):
         """
         ...
 
+    async def begin_thread(
+        self,
+        key: ThreadKey,
+        run: str,
+        facts: Sequence[Fact],
+        *,
+        epoch: str,
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str = "",
+    ) -> Writer:
+        """Create a thread with that epoch, acquire its lease and begin its first run: `acquire_lease` and `begin_run` in one transaction.
+
+        Raises: ThreadExists; LeaseHeld, also if others wait in the thread's queue; IdempotencyConflict; LedgerError. Nothing is written
+        then.
+        """
+        ...
+
     async def wait_released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
         """Wait until the lease may be free, in any process, and with a ticket until it is also first in the queue.
 

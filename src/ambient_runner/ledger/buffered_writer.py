@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-import anyio
-
 from ambient_runner.errors import LedgerError, RunnerError
 from ambient_runner.ledger.records import RUNTIME
 
@@ -64,7 +62,9 @@ class WriterBackend(Protocol):
         title: str,
     ) -> int: ...
     def submit_appends(self, appends: list[Append]) -> None: ...
-    async def release_lease(self, writer: BufferedWriter) -> None: ...
+    async def release_lease(self, writer: BufferedWriter) -> None:
+        """Release the lease, also in a cancelled scope; nothing if the end of the run has released it."""
+        ...
 
 
 class FlushScheduler:
@@ -167,8 +167,7 @@ class BufferedWriter:
         self._watcher = None
         if self._refusal is None:
             self._refusal = RuntimeError("This lease was released. Acquire a new one.")
-        with anyio.CancelScope(shield=True):
-            await self._backend.release_lease(self)
+        await self._backend.release_lease(self)
 
     async def begin_run(
         self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None, title: str = ""
@@ -176,10 +175,7 @@ class BufferedWriter:
         if self._has_begun or isinstance(self._refusal, RunnerError):
             raise copy_error(self._refusal or RuntimeError("This run has already begun."))
         listed = list(facts)
-        if not listed:
-            raise ValueError("A run must begin with at least one fact.")
-        for fact in listed:
-            check_line(fact.body)
+        check_first_facts(listed)
         first = await self._backend.begin_run(self, listed, run_id, agent, claim, title)
         self._has_begun = True
         self._newest = first + len(listed) - 1
@@ -366,6 +362,14 @@ def check_facts(facts: Sequence[Fact], labels: ThreadLabels | None = None) -> No
         raise ValueError("Only a Writer can append facts of the owner `runtime`.")
     if len({fact.owner for fact in facts}) > 1:
         raise ValueError("Facts that are appended together must have one owner.")
+    for fact in facts:
+        check_line(fact.body)
+
+
+def check_first_facts(facts: Sequence[Fact]) -> None:
+    """Check the facts that a run begins with. Raises: ValueError."""
+    if not facts:
+        raise ValueError("A run must begin with at least one fact.")
     for fact in facts:
         check_line(fact.body)
 

@@ -23,6 +23,7 @@ from ambient_runner.errors import (
     LedgerError,
     StaleCursor,
     ThreadBusy,
+    ThreadExists,
     UnknownThread,
 )
 from ambient_runner.ledger.base import LeaseHeld
@@ -40,6 +41,7 @@ from ambient_runner.ledger.records import (
     RunInfo,
     ThreadInfo,
     ThreadLabels,
+    new_epoch,
 )
 from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS, ChangeOrder, collect_changes
 from ambient_runner.ledger.thread_search import ThreadFilter
@@ -131,6 +133,34 @@ class MemoryLedger:
     async def acquire_lease(
         self, key: ThreadKey, run: str, *, claim: IdempotencyClaim | None = None, ticket: int | None = None
     ) -> Writer:
+        return self._acquire(key, run, claim, ticket, new_epoch())
+
+    async def begin_thread(
+        self,
+        key: ThreadKey,
+        run: str,
+        facts: Sequence[Fact],
+        *,
+        epoch: str,
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str = "",
+    ) -> Writer:
+        if key in self._threads:
+            raise ThreadExists
+        writer = self._acquire(key, run, claim, None, epoch)
+        try:
+            await writer.begin_run(facts, run_id=run_id, agent=agent, claim=claim, title=title)
+        except BaseException:
+            self._release(key)
+            raise
+        return writer
+
+    def _acquire(
+        self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None, epoch: str
+    ) -> BufferedWriter:
+        """Return the lease of the thread; `epoch` is that of a thread that does not exist yet."""
         self._check_open()
         if lease := self._leases.get(key):
             raise LeaseHeld(lease.writer.run, lease.claim)
@@ -145,7 +175,7 @@ class MemoryLedger:
             self._scheduler,
             thread=key,
             run=run,
-            epoch=thread.epoch if thread else secrets.token_urlsafe(9),
+            epoch=thread.epoch if thread else epoch,
             token=next(self._numbers),
             last=thread.last if thread else 0,
             has_begun=known is not None,

@@ -5,6 +5,7 @@ The contract that reads and writes them is `base.py`. This package knows bytes a
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -181,3 +182,8 @@ class Checkpoint:
 
     seq: int
     body: bytes
+
+
+def new_epoch() -> str:
+    """Return a random epoch for a thread."""
+    return secrets.token_urlsafe(9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -38,13 +38,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ambient_runner.config import History
-    from ambient_runner.ledger.base import Writer
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.projections.thread_fork import ForkedFact
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Agent, StartRequest
+
+
+class NewRun(NamedTuple):
+    """A run that is about to begin, and where."""
+
+    thread: ThreadKey
+    epoch: str
+    key: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +81,7 @@ class RunStart:
 
 def accept_run(
     request: StartRequest,
-    writer: Writer,
+    new_run: NewRun,
     view: ThreadView,
     agent: Agent,
     history: History,
@@ -98,7 +106,7 @@ def accept_run(
     check_answers(view, accepted)
     check_media_urls(accepted.new_messages, agent.media_url_schemes)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
-    run = replace(_build_run(request, writer, view, accepted, state, props, secrets), is_state_sent=sends_state)
+    run = replace(_build_run(request, new_run, view, accepted, state, props, secrets), is_state_sent=sends_state)
     return AcceptedRun(run=run, request=request, accepted_input=accepted, left_out=(*left_out, *left_out_props))
 
 
@@ -177,7 +185,7 @@ def _encode_whole(event: Event) -> bytes:
 
 def _build_run(
     request: StartRequest,
-    writer: Writer,
+    new_run: NewRun,
     view: ThreadView,
     accepted: AcceptedInput,
     state: Any,
@@ -185,9 +193,9 @@ def _build_run(
     secrets: Secrets,
 ) -> Run:
     return Run(
-        key=writer.run,
-        thread=writer.thread,
-        epoch=writer.epoch,
+        key=new_run.key,
+        thread=new_run.thread,
+        epoch=new_run.epoch,
         agent=request.agent,
         actor=request.actor,
         trace_id=request.caller.trace_id if request.caller else uuid.uuid4().hex,
