@@ -19,6 +19,7 @@ from ambient_runner.errors import (
     LeaseLost,
     StaleCursor,
     ThreadBusy,
+    ThreadExists,
     UnknownThread,
 )
 from ambient_runner.ledger import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 KEY = ThreadKey("acme", "ann", "trip")
 STARTED = Fact(owner=RUNTIME, kind="RUN_STARTED", body=b'{"type":"RUN_STARTED"}')
+OTHER = ThreadKey("acme", "ann", "other")
 NOTE = Fact(owner="ambient.feedback", kind="thumb", body=b'{"up":true}')
 
 
@@ -266,6 +268,17 @@ class TestAppending:
 
 
 class TestLeases:
+    async def test_the_end_of_a_run_releases_its_lease(self, ledger: Ledger) -> None:
+        async with await ledger.acquire_lease(KEY, "run-1") as ended:
+            await begin(ended)
+            ended.append(b"a")
+            await ended.finish_run()
+            async with await ledger.acquire_lease(KEY, "run-2") as writer:
+                await begin(writer)
+                info = await ledger.get_thread(KEY)
+                assert info is not None
+                assert info.active == "run-2"
+
     async def test_a_second_writer_is_refused_with_the_key_of_the_holder(self, ledger: Ledger) -> None:
         claim = IdempotencyClaim(scope="ann/demo/k1", digest="d1")
         async with await ledger.acquire_lease(KEY, "run-1", claim=claim):
@@ -391,6 +404,75 @@ class TestLeases:
             tasks.cancel_scope.cancel()
         assert await ledger.wait_released(KEY, 5)
         await a_run(ledger)
+
+
+class TestNewThreads:
+    async def begin(
+        self,
+        ledger: Ledger,
+        run: str = "run-1",
+        *,
+        key: ThreadKey = KEY,
+        epoch: str = "e1",
+        claim: IdempotencyClaim | None = None,
+    ) -> Writer:
+        facts = [STARTED, NOTE]
+        return await ledger.begin_thread(
+            key, run, facts, epoch=epoch, run_id="r", agent="demo", claim=claim, title="Hello"
+        )
+
+    async def test_a_thread_begins_with_its_first_run(self, ledger: Ledger) -> None:
+        async with await self.begin(ledger) as writer:
+            assert (writer.epoch, writer.last, await writer.flush()) == ("e1", 0, 2)
+            with pytest.raises(LeaseHeld):
+                await ledger.acquire_lease(KEY, "run-2")
+            writer.append(b"a")
+            await writer.finish_run()
+        info = await ledger.get_thread(KEY)
+        assert info is not None
+        assert (info.epoch, info.last, info.title, info.status, info.active) == ("e1", 3, "Hello", "finished", "")
+        (run,) = await ledger.list_runs(KEY)
+        assert (run.key, run.first, run.last) == ("run-1", 1, 3)
+        lines = [line for batch in await ledger.read_batches(KEY, 0) for line in batch.lines]
+        assert lines == [STARTED.body, NOTE.body, b"a"]
+
+    async def test_a_reader_gets_its_first_entries_live(self, ledger: Ledger) -> None:
+        async with ledger.tail(KEY, 0) as tail, await self.begin(ledger):
+            with unless_hung():
+                assert (await tail.next_batches())[0].lines == [STARTED.body]
+
+    async def test_a_thread_that_exists_is_not_begun_again(self, ledger: Ledger) -> None:
+        async with await self.begin(ledger) as writer:
+            await writer.finish_run()
+        with pytest.raises(ThreadExists):
+            await self.begin(ledger, "run-2", epoch="e2")
+        info = await ledger.get_thread(KEY)
+        assert info is not None
+        assert (info.epoch, info.last, info.active) == ("e1", 2, "")
+
+    async def test_a_thread_that_another_run_is_about_to_begin_is_busy(self, ledger: Ledger) -> None:
+        async with await ledger.acquire_lease(KEY, "run-1"):
+            with pytest.raises(LeaseHeld):
+                await self.begin(ledger, "run-2")
+        assert await ledger.get_thread(KEY) is None
+
+    async def test_a_thread_with_a_queue_is_busy(self, ledger: Ledger) -> None:
+        async with ledger.queue_ticket(KEY, depth=1):
+            with pytest.raises(LeaseHeld):
+                await self.begin(ledger)
+
+    async def test_a_used_key_leaves_neither_a_thread_nor_a_lease(self, ledger: Ledger) -> None:
+        claim = IdempotencyClaim(scope="s", digest="d")
+        async with await self.begin(ledger, claim=claim) as writer:
+            await writer.finish_run()
+        with pytest.raises(IdempotencyConflict):
+            await self.begin(ledger, "run-2", key=OTHER, claim=claim)
+        assert await ledger.get_thread(OTHER) is None
+        assert await ledger.list_active_threads(OTHER.tenant, OTHER.owner) == []
+        record = await ledger.find_idempotency_record(KEY.tenant, claim)
+        assert record is not None
+        assert record.run is not None
+        assert record.run.key == "run-1"
 
 
 class TestQueue:

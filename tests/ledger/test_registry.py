@@ -127,7 +127,7 @@ class Partial:
         ("returns_text", "returned str, which is not a Ledger: it has no __aenter__, __aexit__, acquire_lease …."),
         ("returns_class", "returned the class MemoryLedger. Return an object of it."),
         ("coroutine", "is a coroutine function. Make it a plain function that returns a Ledger."),
-        ("Partial", "returned Partial, which is not a Ledger: it has no append_facts, erase_thread, find_idempotency_record …."),
+        ("Partial", "returned Partial, which is not a Ledger: it has no append_facts, begin_thread, erase_thread …."),
     ],
 )  # fmt: skip
 def test_a_store_of_the_wrong_shape_is_a_config_error_that_names_the_fault(

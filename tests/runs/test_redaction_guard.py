@@ -134,7 +134,7 @@ async def test_an_input_that_cannot_be_redacted_starts_nothing(monkeypatch: pyte
         Runner(ledger, {"agent": ScriptedAgent(lambda run: _no_events())}, WITH_SECRET) as runner,
     ):
         with pytest.raises(RunnerError) as raised:
-            await run_once(runner, user("u1"))
+            await run_once(runner, user("u1", f"It is {SECRET}."))
         assert (raised.value.code, await ledger.list_all_threads()) == ("redaction_failed", [])
 
 

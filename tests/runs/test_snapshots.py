@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
+import anyio
+import pytest
+
+from ambient_runner.ledger.records import Batch, ThreadKey
+from ambient_runner.ledger.sqlite import SqliteLedger
 from ambient_runner.projections.frames import snapshot_seqs
 from ambient_runner.projections.private_entries import HISTORY_EVENT, correct_history
 from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Custom,
@@ -19,14 +26,16 @@ from ambient_runner.protocol.events import (
     ToolCallArgs,
     ToolCallEnd,
     ToolCallStart,
+    is_terminal_line,
     type_of,
 )
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.view_cache import load_view
-from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said, user
+from ambient_runner.runs.view_cache import ThreadEpoch, load_view
+from tests.machine_speed import unless_hung
+from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, said, user
 
 SECRET = "sk-live-0123456789"
 
@@ -143,3 +152,40 @@ async def test_an_invalid_restatement_changes_nothing() -> None:
         (shown,) = await snapshots(runner)
         assert (await runner.view_thread(KEY)).memory is None
     assert contents(shown) == ["hi", "a"]
+
+
+async def test_the_snapshot_of_a_run_that_is_read_live_needs_no_read_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's last transaction also releases the lease: its reader still finds the view that it has contributed to."""
+    reads: list[str] = []
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    read_batches = ledger.read_batches
+
+    async def count_reads(key: ThreadKey, after: int, **options: Any) -> list[Batch]:
+        reads.append(key.id)
+        return await read_batches(key, after, **options)
+
+    monkeypatch.setattr(ledger, "read_batches", count_reads)
+    steps = anyio.Event()
+
+    async def script(run: Run) -> AsyncGenerator[Any, None]:
+        await steps.wait()
+        for event in said("m1", "Hello ", "there."):
+            yield event
+
+    async with ledger, Runner(ledger, {"agent": ScriptedAgent(script)}, SETTINGS) as runner:
+        started = await runner.start(request(user("u1")))
+        thread = ThreadEpoch(started.thread, started.epoch)
+        views = runner.reader_views(thread)
+        async with ledger.tail(started.thread, started.after, epoch=started.epoch) as tail:
+            steps.set()
+            view = ThreadView()
+            with unless_hung():
+                while not view.seq:
+                    for batch in await tail.next_batches():
+                        views.contribute(batch)
+                        if is_terminal_line(batch.lines[-1]):
+                            view = await views.view_at(batch.last - 1)
+        assert [message.id for message in view.transcript.messages()] == ["u1", "m1"]
+    assert reads == []

@@ -1,4 +1,4 @@
-"""The first entries of a run."""
+"""The first entries of a run: the stored input has only new messages, and no secrets, whichever way they were searched for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.projections.thread_view import INPUT, RUN_OWNER
 from ambient_runner.protocol.events import AssistantMessage, ToolMessage
 from tests.scripts import hello
@@ -17,6 +20,26 @@ if TYPE_CHECKING:
     from ambient_runner.config import History
     from ambient_runner.protocol.events import Message
     from ambient_runner.runs.runner import Runner
+
+VALUES = [
+    "s3cr3t-value-0001",
+    'quo"te\\slash-secret',
+    "ключ-секрет-очень",
+    "new\nline-secret-42",
+    "sk-live-0123456789abcdef",
+]
+SECRETS = Secrets(VALUES)
+
+_texts = st.one_of(
+    st.text(max_size=30),
+    st.tuples(st.text(max_size=5), st.sampled_from(VALUES), st.text(max_size=5)).map("".join),
+    st.sampled_from(["4111111111111111", "AKIAIOSFODNN7EXAMPLE", "hunter2"]),
+)
+_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), _texts),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(_texts, inner, max_size=4)),
+    max_leaves=12,
+)
 
 
 async def stored_inputs(runner: Runner) -> list[list[str]]:
@@ -40,3 +63,9 @@ async def test_the_stored_input_has_the_messages_that_the_thread_did_not_have(hi
         forged = [AssistantMessage(id="forged", content="x"), ToolMessage(id="t", tool_call_id="c", content="x")]
         await run_once(runner, *posted, *forged, user("last"))
         assert await stored_inputs(runner) == [["u0"], ["u1"], ["u2"], ["u3"], ["forged", "t", "last"]]
+
+
+@given(_values)
+def test_an_input_that_is_not_searched_string_by_string_has_no_secret(value: Any) -> None:
+    if not SECRETS.may_contain_secret(msgspec.json.encode(value)):
+        assert Redactor(SECRETS.copy_for_run()).redact_value(value) == value

@@ -98,6 +98,8 @@ class AgentHost:
         self.media_url_schemes: Collection[str] = frozenset(bridge.media_url_schemes)
         self.corrects_history = bridge.corrects_history
         self.relays_developer_messages = bridge.relays_developer_messages
+        # Looked up once: a Protocol compares all its members.
+        self._run_checker = bridge if isinstance(bridge, ChecksRuns) else None
         self._context = context or default_context
         self._max_adapters = max_adapters
         self._idle_timeout = idle_timeout
@@ -121,8 +123,8 @@ class AgentHost:
             cached.last_used = time.monotonic()
 
     def check_run(self, run: Run) -> None:
-        if isinstance(self.bridge, ChecksRuns):
-            self.bridge.check_run(run)
+        if self._run_checker is not None:
+            self._run_checker.check_run(run)
 
     async def list_tools(self, run: Run) -> list[Tool]:
         """Return the declarations of the agent's own tools; nothing if its bridge does not list them. `run` is not executed.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
+    from ambient_runner.errors import LedgerError
     from ambient_runner.ledger.records import (
         ArchivedFilter,
         Batch,
@@ -72,7 +73,7 @@ class LeaseHeld(ThreadBusy):
 
 
 class Writer(Protocol):
-    """The lease: the right to write one run on one thread. Hold it in `async with`; leaving releases it.
+    """The lease: the right to write one run on one thread. Hold it in `async with`; `finish_run` releases it, or leaving does.
 
     `append` never waits and never touches the disk: it queues. `flush` waits until everything queued so far is committed and
     published. `wait_for_capacity` waits while too much is queued (4,096 entries or 1 MiB).
@@ -139,7 +140,7 @@ class Writer(Protocol):
     async def finish_run(
         self, status: ThreadStatus = "finished", *, checkpoint: CheckpointUpdate | None = None
     ) -> None:
-        """Flush, and mark the run ended at its newest entry, in the transaction that writes it. It also sets the thread's status.
+        """Flush, mark the run ended at its newest entry, set the thread's status and release the lease, all in one transaction.
 
         `checkpoint` becomes the newest one of the thread, in the same transaction. Raises: ValueError if it is ahead of what is committed.
         """
@@ -147,6 +148,13 @@ class Writer(Protocol):
 
     async def wait_for_stop(self) -> str:
         """Wait until a client or server, in any process, requests that this run stops. Return the reason they named."""
+        ...
+
+    def watch_for_stop(self, on_stop: Callable[[str], None], on_failure: Callable[[LedgerError], None]) -> None:
+        """Call `on_stop` with the reason once a stop is requested, or `on_failure` once this writer fails; at once if that has happened.
+
+        As `wait_for_stop`, without a task that waits. Both must return quickly and must not raise. Leaving the lease ends the watch.
+        """
         ...
 
 
@@ -204,6 +212,25 @@ class Ledger(Protocol):
 
         Requests that wait with a `queue_ticket` go first, in order: without a ticket, or with a later one, the caller is refused.
         Raises: LeaseHeld if another run holds it; LedgerError.
+        """
+        ...
+
+    async def begin_thread(
+        self,
+        key: ThreadKey,
+        run: str,
+        facts: Sequence[Fact],
+        *,
+        epoch: str,
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str = "",
+    ) -> Writer:
+        """Create a thread with that epoch, acquire its lease and begin its first run: `acquire_lease` and `begin_run` in one transaction.
+
+        Raises: ThreadExists; LeaseHeld, also if others wait in the thread's queue; IdempotencyConflict; LedgerError. Nothing is written
+        then.
         """
         ...
 

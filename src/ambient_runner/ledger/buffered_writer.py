@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-import anyio
-
-from ambient_runner.errors import RunnerError
+from ambient_runner.errors import LedgerError, RunnerError
 from ambient_runner.ledger.records import RUNTIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from ambient_runner.errors import LedgerError
     from ambient_runner.ledger.base import DeferredEncoder
     from ambient_runner.ledger.records import (
         CheckpointUpdate,
@@ -43,7 +40,7 @@ _LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of sear
 
 
 class Append(NamedTuple):
-    """Lines that one writer submits to the store; with `end_status` the run ends at the last of them."""
+    """Lines that one writer submits to the store; with `end_status` the run ends at the last of them, and its lease is released."""
 
     writer: BufferedWriter
     lines: list[bytes]
@@ -75,7 +72,9 @@ class WriterBackend(Protocol):
         title: str,
     ) -> int: ...
     def submit_appends(self, appends: list[Append]) -> None: ...
-    async def release_lease(self, writer: BufferedWriter) -> None: ...
+    async def release_lease(self, writer: BufferedWriter) -> None:
+        """Release the lease, also in a cancelled scope; nothing if the end of the run has released it."""
+        ...
 
 
 class FlushScheduler:
@@ -164,6 +163,7 @@ class BufferedWriter:
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._stop_reason: str | None = None
         self._stop_waiters: set[asyncio.Future[str]] = set()
+        self._watcher: tuple[Callable[[str], None], Callable[[LedgerError], None]] | None = None
 
     @property
     def queued_count(self) -> int:
@@ -180,10 +180,10 @@ class BufferedWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._scheduler.flush()
+        self._watcher = None
         if self._refusal is None:
             self._refusal = RuntimeError("This lease was released. Acquire a new one.")
-        with anyio.CancelScope(shield=True):
-            await self._backend.release_lease(self)
+        await self._backend.release_lease(self)
 
     async def begin_run(
         self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None, title: str = ""
@@ -191,10 +191,7 @@ class BufferedWriter:
         if self._has_begun or isinstance(self._refusal, RunnerError):
             raise copy_error(self._refusal or RuntimeError("This run has already begun."))
         listed = list(facts)
-        if not listed:
-            raise ValueError("A run must begin with at least one fact.")
-        for fact in listed:
-            check_line(fact.body)
+        check_first_facts(listed)
         first = await self._backend.begin_run(self, listed, run_id, agent, claim, title)
         self._has_begun = True
         self._newest = first + len(listed) - 1
@@ -271,6 +268,13 @@ class BufferedWriter:
         finally:
             self._stop_waiters.discard(future)
 
+    def watch_for_stop(self, on_stop: Callable[[str], None], on_failure: Callable[[LedgerError], None]) -> None:
+        self._watcher = on_stop, on_failure
+        if self._stop_reason is not None:
+            on_stop(self._stop_reason)
+        elif isinstance(self._refusal, LedgerError):
+            on_failure(self._refusal)
+
     def has_paused(self) -> bool:
         """For the scheduler: return True if nothing was queued since the last check, or if the buffer holds a full batch."""
         self._encode_deferred()
@@ -314,6 +318,8 @@ class BufferedWriter:
         for future in self._stop_waiters:
             if not future.done():
                 future.set_exception(copy_error(error))
+        if self._watcher is not None:
+            self._watcher[1](error)
 
     def signal_stop(self, reason: str) -> None:
         """For the store: wake `wait_for_stop`. The first reason wins."""
@@ -323,6 +329,8 @@ class BufferedWriter:
         for future in self._stop_waiters:
             if not future.done():
                 future.set_result(reason)
+        if self._watcher is not None:
+            self._watcher[0](reason)
 
     def _encode_deferred(self) -> None:
         """Call the producer's encoder back, if one is registered, and queue its lines."""
@@ -375,6 +383,14 @@ def check_facts(facts: Sequence[Fact], labels: ThreadLabels | None = None) -> No
         raise ValueError("Only a Writer can append facts of the owner `runtime`.")
     if len({fact.owner for fact in facts}) > 1:
         raise ValueError("Facts that are appended together must have one owner.")
+    for fact in facts:
+        check_line(fact.body)
+
+
+def check_first_facts(facts: Sequence[Fact]) -> None:
+    """Check the facts that a run begins with. Raises: ValueError."""
+    if not facts:
+        raise ValueError("A run must begin with at least one fact.")
     for fact in facts:
         check_line(fact.body)
 

@@ -45,6 +45,8 @@ class OutcomeSettler:
             else:
                 self.channels.publish(key, epoch, batch)
         for append, newest in outcome.committed:
+            if append.end_status is not None:
+                self.writers.pop(append.writer.token, None)  # Its lease is released: it can no longer lose it.
             append.writer.mark_committed(append.entry_count, append.size, newest)
         for append, error in outcome.refused:
             append.writer.mark_failed(error)

@@ -31,6 +31,17 @@ class WriteCommands(Protocol):
     def acquire_lease(
         self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None
     ) -> GrantedLease: ...
+    def begin_thread(
+        self,
+        key: ThreadKey,
+        run: str,
+        facts: Sequence[Fact],
+        epoch: str,
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str,
+    ) -> GrantedLease: ...
     def begin_run(
         self, token: int, facts: Sequence[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None, title: str
     ) -> int: ...

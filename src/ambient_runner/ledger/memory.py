@@ -23,6 +23,7 @@ from ambient_runner.errors import (
     LedgerError,
     StaleCursor,
     ThreadBusy,
+    ThreadExists,
     UnknownThread,
 )
 from ambient_runner.ledger.base import LeaseHeld
@@ -41,6 +42,7 @@ from ambient_runner.ledger.records import (
     RunInfo,
     ThreadInfo,
     ThreadLabels,
+    new_epoch,
 )
 from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS, ChangeOrder, collect_changes
 from ambient_runner.ledger.thread_search import ThreadFilter
@@ -141,6 +143,34 @@ class MemoryLedger:
     async def acquire_lease(
         self, key: ThreadKey, run: str, *, claim: IdempotencyClaim | None = None, ticket: int | None = None
     ) -> Writer:
+        return self._acquire(key, run, claim, ticket, new_epoch())
+
+    async def begin_thread(
+        self,
+        key: ThreadKey,
+        run: str,
+        facts: Sequence[Fact],
+        *,
+        epoch: str,
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str = "",
+    ) -> Writer:
+        if key in self._threads:
+            raise ThreadExists
+        writer = self._acquire(key, run, claim, None, epoch)
+        try:
+            await writer.begin_run(facts, run_id=run_id, agent=agent, claim=claim, title=title)
+        except BaseException:
+            self._release(key)
+            raise
+        return writer
+
+    def _acquire(
+        self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None, epoch: str
+    ) -> BufferedWriter:
+        """Return the lease of the thread; `epoch` is that of a thread that does not exist yet."""
         self._check_open()
         if lease := self._leases.get(key):
             raise LeaseHeld(lease.writer.run, lease.claim)
@@ -155,7 +185,7 @@ class MemoryLedger:
             self._scheduler,
             thread=key,
             run=run,
-            epoch=thread.epoch if thread else secrets.token_urlsafe(9),
+            epoch=thread.epoch if thread else epoch,
             token=next(self._numbers),
             last=thread.last if thread else 0,
             has_begun=known is not None,
@@ -204,11 +234,8 @@ class MemoryLedger:
                 append.writer.mark_failed(LeaseLost())
 
     async def release_lease(self, writer: BufferedWriter) -> None:
-        if not self._holds_lease(writer):
-            return
-        lease = self._leases.pop(writer.thread)
-        self._channels.close_channel(lease.channel)
-        self._release_notifier.notify(writer.thread)
+        if self._holds_lease(writer):
+            self._release(writer.thread)
 
     async def wait_released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
         async def is_free() -> bool:
@@ -397,6 +424,11 @@ class MemoryLedger:
     def unavailable_reason(self) -> str | None:
         return "The store is closed." if self._closed else None
 
+    def _release(self, key: ThreadKey) -> None:
+        lease = self._leases.pop(key)
+        self._channels.close_channel(lease.channel)
+        self._release_notifier.notify(key)
+
     def _append_lines(self, append: Append) -> None:
         writer, lines = append.writer, append.lines
         thread = self._threads[writer.thread]
@@ -409,6 +441,7 @@ class MemoryLedger:
             self._touch_thread(thread, ThreadLabels(status=append.end_status))
             if append.checkpoint is not None:
                 _store_checkpoint(thread, append.checkpoint)
+            self._release(writer.thread)
         writer.mark_committed(append.entry_count, append.size, newest)
 
     def _write_facts(self, key: ThreadKey, thread: _StoredThread, run: str, facts: Sequence[Fact]) -> None:

@@ -5,6 +5,7 @@ The contract that reads and writes them is `base.py`. This package knows bytes a
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -202,3 +203,8 @@ class CheckpointUpdate:
     """The seqs of the parts that it begins with. The other ones are dropped."""
     new_part: bytes = b""
     """The part that follows them; empty for none."""
+
+
+def new_epoch() -> str:
+    """Return a random epoch for a thread."""
+    return secrets.token_urlsafe(9)

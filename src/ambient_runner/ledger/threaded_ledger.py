@@ -16,7 +16,13 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import LedgerError
-from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, check_facts
+from ambient_runner.ledger.buffered_writer import (
+    Append,
+    BufferedWriter,
+    FlushScheduler,
+    check_facts,
+    check_first_facts,
+)
 from ambient_runner.ledger.commit_jobs import CommitJob, GrantedLease
 from ambient_runner.ledger.commit_outcomes import OutcomeSettler
 from ambient_runner.ledger.commit_thread import CommitCallbacks
@@ -114,6 +120,38 @@ class ThreadedLedger(ABC):
         lease = await self._run_command(
             lambda writes: writes.acquire_lease(key, run, claim, ticket), undo=self._release_unused, is_durable=False
         )
+        writer = self._create_writer(key, run, lease, self._channels.open_channel(key))
+        if lease.has_thread:
+            self._channels.update_last(key, lease.epoch, lease.last)
+        return writer
+
+    async def begin_thread(
+        self,
+        key: ThreadKey,
+        run: str,
+        facts: Sequence[Fact],
+        *,
+        epoch: str,
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str = "",
+    ) -> Writer:
+        check_first_facts(facts)
+        channel = self._channels.open_channel(key)  # Before the commit, so that it retains the first entries.
+        try:
+            lease = await self._run_command(
+                lambda writes: writes.begin_thread(key, run, facts, epoch, run_id, agent, claim, title),
+                undo=self._release_unused,
+            )
+        except BaseException:
+            self._channels.close_channel(channel)
+            raise
+        writer = self._create_writer(key, run, lease, channel)
+        writer.mark_committed(0, 0, len(facts))
+        return writer
+
+    def _create_writer(self, key: ThreadKey, run: str, lease: GrantedLease, channel: Channel) -> BufferedWriter:
         writer = BufferedWriter(
             self,
             self._scheduler,
@@ -126,9 +164,7 @@ class ThreadedLedger(ABC):
             has_ended=lease.has_ended,
         )
         self._settler.writers[lease.token] = writer
-        self._writer_channels[writer] = self._channels.open_channel(key)
-        if lease.has_thread:
-            self._channels.update_last(key, lease.epoch, lease.last)
+        self._writer_channels[writer] = channel
         return writer
 
     async def begin_run(
@@ -155,11 +191,12 @@ class ThreadedLedger(ABC):
         channel = self._writer_channels.pop(writer, None)
         if channel is None:
             return
-        with suppress(LedgerError):  # Closed in the meantime: closing released every lease.
-            await self._run_command(
-                lambda writes: writes.release_lease(writer.token), must_succeed=True, is_durable=False
-            )
-        self._settler.writers.pop(writer.token, None)
+        if writer.token in self._settler.writers:  # Else the end of the run has released it.
+            with suppress(LedgerError):  # Closed in the meantime: closing released every lease.
+                await self._run_command(
+                    lambda writes: writes.release_lease(writer.token), must_succeed=True, is_durable=False
+                )
+            self._settler.writers.pop(writer.token, None)
         self._channels.close_channel(channel)
         if self._channels.has_readers(writer.thread):
             # Most are about to leave with the run they have read.
@@ -253,7 +290,7 @@ class ThreadedLedger(ABC):
         self._committer.submit(CommitJob(work, future, must_succeed, is_durable))
         try:
             with anyio.CancelScope(shield=True):
-                await asyncio.wait([future])
+                await asyncio.shield(future)
         except asyncio.CancelledError:
             future.add_done_callback(partial(_undo_result, undo))
             raise

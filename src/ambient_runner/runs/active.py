@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ambient_runner.config import Timeouts
+    from ambient_runner.errors import LedgerError
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Terminal
@@ -45,6 +46,8 @@ class ActiveRun:
     done: anyio.Event = field(default_factory=anyio.Event)
     cause: Cause | None = None
     """The reason for which the run is cancelled; None while it is not."""
+    failure: LedgerError | None = None
+    """Why the run can no longer be written: its lease is lost, or the store has failed."""
     has_been_read: bool = False
     """True once a client has read this run's own stream."""
     reported_terminal: Terminal | None = None
@@ -62,6 +65,12 @@ class ActiveRun:
         self.run.stopping.set()
         if cause == "shutdown" and self.finalizing is not None:
             self.finalizing.deadline -= self.store_patience
+        if not self.cancel_requested.done():
+            self.cancel_requested.set_result(None)
+
+    def fail(self, error: LedgerError) -> None:
+        """End the agent now: nothing that it yields can be written any more."""
+        self.failure = self.failure or error
         if not self.cancel_requested.done():
             self.cancel_requested.set_result(None)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 import traceback
@@ -55,7 +56,7 @@ async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncan
     """Execute the run and write its terminal event, unless the ledger refuses it. Agent tasks that do not end go to `uncancellable`."""
     started_at = time.monotonic()
     try:
-        terminal = await _execute_with_stop_watch(active, middleware, uncancellable)
+        terminal = await _execute_until_end(active, middleware, uncancellable)
     except anyio.get_cancelled_exc_class():
         active.cause = active.cause or "shutdown"
         await _write_terminal(active, active.terminal_event())
@@ -119,30 +120,28 @@ def _log_repairs(active: ActiveRun) -> None:
         )
 
 
-async def _execute_with_stop_watch(
+async def _execute_until_end(
     active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks
 ) -> Terminal | None:
-    """Execute the run while a task waits for stop requests. Return None if the run can no longer be written."""
-    terminal: Terminal | None = None
+    """Execute the run, and obey stop requests. Return None if the run can no longer be written."""
+    stopper = _Stopper(active)
+    active.writer.watch_for_stop(stopper.begin, active.fail)
     try:
-        async with anyio.create_task_group() as watchers:
-            watching = anyio.CancelScope()
-            watchers.start_soon(_watch_for_stop, active, watching)
-            terminal = await _drive_run(active, middleware, uncancellable)
-            watching.cancel()
-    except* LeaseLost:
+        return await _drive_run(active, middleware, uncancellable)
+    except LeaseLost:
         logger.warning(
             "Run %s on thread %s lost its lease; another process took over", active.run.key, active.run.thread.id
         )
-    except* LedgerError:
+    except LedgerError:
         logger.exception(
             "Run %s on thread %s cannot be written to the ledger; recovery will close it",
             active.run.key,
             active.run.thread.id,
         )
     finally:
+        await stopper.end()
         await _notify_on_end(active)
-    return terminal
+    return None
 
 
 async def _notify_on_end(active: ActiveRun) -> None:
@@ -174,6 +173,8 @@ async def _drive_run(
         raise
     except Exception as error:
         return active.terminal_event() if active.cause else _failure_event(error, active)
+    if active.failure is not None:
+        raise active.failure
     if active.cause is not None:
         return active.terminal_event()
     return terminal or run_finished(active.run)
@@ -284,21 +285,47 @@ async def _view_before_end(active: ActiveRun) -> ThreadView:
     return (await active.load_view(await active.writer.flush())).copy()
 
 
-async def _watch_for_stop(active: ActiveRun, watching: anyio.CancelScope) -> None:
-    """Wait for a stop request; ask the agent to stop, and cancel it after the grace period.
+class _Stopper:
+    """Asks the agent to stop once someone requests that, in a task that exists only then: most runs are never asked."""
 
-    The scope ends it with the run. A cancelled task would keep its exception, whose frames refer to the run and back to the task: only the
-    garbage collector could free them.
-    """
-    with watching:
-        await active.writer.wait_for_stop()
-        active.cause = active.cause or "stopped"
-        active.run.stopping.set()
-        asking = f"asking the agent to stop {describe_run(active.run)}"
-        with anyio.move_on_after(active.timeouts.grace), isolate(asking):
-            if await active.agent.interrupt(active.run):
-                await active.done.wait()
-        active.cancel("stopped")
+    def __init__(self, active: ActiveRun) -> None:
+        self._active = active
+        # The agent's code finds its run in it, and is contained.
+        self._context = contextvars.copy_context()
+        self._asking: anyio.CancelScope | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._has_ended = False
+
+    def begin(self, _reason: str) -> None:
+        if self._task is None and not self._has_ended:
+            self._active.cause = self._active.cause or "stopped"
+            self._active.run.stopping.set()
+            self._task = self._context.run(asyncio.create_task, self._stop_agent())
+
+    async def end(self) -> None:
+        """The agent has ended, or is about to: end the task too.
+
+        The scope ends it. A cancelled task would keep its exception, whose frames refer to the run and back to the task: only the garbage
+        collector could free them.
+        """
+        self._has_ended = True
+        if self._task is not None:
+            if self._asking is not None:
+                self._asking.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({self._task})
+
+    async def _stop_agent(self) -> None:
+        """Ask the agent to stop, and cancel it after the grace period."""
+        active = self._active
+        with anyio.CancelScope() as self._asking:
+            if self._has_ended:
+                return
+            asking = f"asking the agent to stop {describe_run(active.run)}"
+            with anyio.move_on_after(active.timeouts.grace), isolate(asking):
+                if await active.agent.interrupt(active.run):
+                    await active.done.wait()
+            active.cancel("stopped")
 
 
 def _notify_observers(active: ActiveRun, terminal: Terminal) -> None:

@@ -23,7 +23,8 @@ class KeyedLocks(Generic[Key]):
 
     @asynccontextmanager
     async def lock(self, key: Key) -> AsyncGenerator[None, None]:
-        lock = self._locks.setdefault(key, anyio.Lock())
+        # Without a pause if it is free: what a caller reads next may change in one.
+        lock = self._locks.setdefault(key, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield

@@ -25,6 +25,11 @@ class PendingGrants:
         self._grant = grant
         self._scopes: dict[ThreadKey, anyio.CancelScope] = {}
 
+    @property
+    def has_source(self) -> bool:
+        """True if runs get credentials, and may have to wait for them."""
+        return self._grant is not None
+
     async def wait_for_grant(self, run: Run, writer: Writer) -> None:
         """Wait until the run has its credentials. Returns without them once it is asked to stop, or all waits are cancelled."""
         if self._grant is None:

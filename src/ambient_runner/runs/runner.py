@@ -22,6 +22,7 @@ from ambient_runner.errors import (
     EntriesDropped,
     IdempotencyConflict,
     LeaseLost,
+    LedgerError,
     NoActiveRun,
     RunnerError,
     StaleCursor,
@@ -31,7 +32,7 @@ from ambient_runner.errors import (
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.records import Batch, Fact, ThreadLabels
+from ambient_runner.ledger.records import Batch, Fact, ThreadLabels, new_epoch
 from ambient_runner.projections.projectors import check_product_owner
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.projections.thread_status import thread_status
@@ -52,6 +53,7 @@ from ambient_runner.runs.lowering_log import LeftOutReporter
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned
 from ambient_runner.runs.pending_grants import PendingGrants
 from ambient_runner.runs.pipeline import Pipeline
+from ambient_runner.runs.recent_threads import RecentThreads
 from ambient_runner.runs.run import (
     Actor,
     Agent,
@@ -66,7 +68,7 @@ from ambient_runner.runs.run import (
     log_context,
 )
 from ambient_runner.runs.server_secrets import ServerSecrets
-from ambient_runner.runs.start import accept_run, prepare_first_entries
+from ambient_runner.runs.start import NewRun, accept_run, prepare_first_entries
 from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache, read_despite_retention, require_thread
 
 if TYPE_CHECKING:
@@ -79,8 +81,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.thread_fork import ForkOrigin
     from ambient_runner.runs.containment import UncancellableTasks
     from ambient_runner.runs.fork import Fork
-    from ambient_runner.runs.run import Run
-    from ambient_runner.runs.start import RunStart
+    from ambient_runner.runs.start import AcceptedRun, RunStart
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class Runner:
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
         self._readers: Counter[tuple[ThreadKey, str | None]] = Counter()
         """Readers by thread and run; those of the run None follow the thread."""
+        self._recent_threads = RecentThreads()
         self._exit = AsyncExitStack()
         limits = QueueLimits(depth=settings.queue_depth, seconds=settings.queue_wait)
         self._admission = Admission(ledger, limits, self._may_supersede)
@@ -169,6 +171,12 @@ class Runner:
         key = request.actor.thread_key(request.input.thread_id)
         secrets = self.secrets.for_thread(key)
         self.secrets.check_ids(key, request.input, secrets)
+        if self._may_be_new_thread(request, key):
+            started = None
+            with anyio.CancelScope(shield=True):
+                started = await self._begin_thread(request, agent, key, secrets)
+            if started is not None:
+                return started
         on_busy = request.on_busy or self.settings.on_busy
         lost_leases = 0
         for _ in range(_MAX_START_ATTEMPTS):
@@ -370,6 +378,50 @@ class Runner:
             return False
         return newest.id not in (await self.view_thread(key)).transcript.all_ids()
 
+    def _may_be_new_thread(self, request: StartRequest, key: ThreadKey) -> bool:
+        """Return True if the request probably begins a thread, and nothing of it has to wait for the lease."""
+        return (
+            key not in self._recent_threads
+            and request.fork is None
+            and request.size <= LARGE_BYTES
+            and not self._pending_grants.has_source
+        )
+
+    async def _begin_thread(
+        self, request: StartRequest, agent: Agent, key: ThreadKey, secrets: Secrets
+    ) -> Started | None:
+        """Begin a new thread with its first run in one transaction, which saves one of two.
+
+        Return None if the thread exists or the request is refused: then it is decided on the thread as it is, with its lease.
+        """
+        self._recent_threads.add(key)
+        view = ThreadView()
+        new_run = NewRun(key, new_epoch(), uuid.uuid4().hex)
+        async with AsyncExitStack() as stack:
+            try:
+                accepted = self._accept_run(request, agent, new_run, view, secrets)
+                agent.check_run(accepted.run)
+                start = prepare_first_entries(accepted, view, tuple(self._announce(accepted.run)))
+                writer = await self.ledger.begin_thread(
+                    key,
+                    new_run.key,
+                    start.facts,
+                    epoch=new_run.epoch,
+                    run_id=accepted.run.input.run_id,
+                    agent=request.agent,
+                    claim=request.claim,
+                    title=start.title,
+                )
+            except LedgerError:
+                raise
+            except RunnerError:
+                return None
+            await stack.enter_async_context(writer)
+            if start.redactor.counts:
+                self.secrets.report_server_secret(key, request.input, "input")
+            active = self._activate_run(request, agent, writer, accepted, start)
+            return self._start_task(active, view, stack, after=0)
+
     async def _begin_run(self, request: StartRequest, agent: Agent, writer: Writer, secrets: Secrets) -> Started | None:
         """Write the run's first entries and start its task.
 
@@ -385,17 +437,23 @@ class Runner:
                 return None  # The next attempt begins at the checkpoint that retention has written.
             if view.last_run is None or view.last_run.status != "running":
                 fork = await self._load_fork(request, request.fork, writer) if request.fork else None
-                active, after = await self._activate_run(request, agent, writer, view, secrets, fork)
-                self._active[active.run.key] = self._by_thread[active.run.thread] = active
-                self.views.track(ThreadEpoch(writer.thread, writer.epoch), view)
-                metrics.RUNS_ACTIVE.inc()
-                self._tasks.start_soon(self._run_task, active, stack.pop_all())
-                end = view.last_run.end or None if view.last_run else 0
-                return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after, previous_end=end)
+                active, after = await self._write_first_entries(request, agent, writer, view, secrets, fork)
+                return self._start_task(active, view, stack, after)
         abandoned = await self.ledger.get_run(writer.thread, view.last_run.key)
         if abandoned is not None:
             await self._recover_run(abandoned)
         return None
+
+    def _start_task(self, active: ActiveRun, view: ThreadView, stack: AsyncExitStack, after: int) -> Started:
+        """Start the task of a run that has begun after entry `after` of the thread. The task gets the lease, from `stack`."""
+        writer = active.writer
+        active.checkpoint = RunCheckpoint(self.views, writer, view)
+        self._active[active.run.key] = self._by_thread[active.run.thread] = active
+        self.views.track(ThreadEpoch(writer.thread, writer.epoch), view)
+        metrics.RUNS_ACTIVE.inc()
+        self._tasks.start_soon(self._run_task, active, stack.pop_all())
+        end = view.last_run.end or None if view.last_run else 0
+        return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after, previous_end=end)
 
     async def _load_fork(self, request: StartRequest, origin: ForkOrigin, writer: Writer) -> Fork:
         """Return the copy that the thread begins with. Raises: ThreadExists if it is not new; and as `load_fork`."""
@@ -403,7 +461,7 @@ class Runner:
             raise ThreadExists
         return await load_fork(self.ledger, self.views, self.agents, request, origin)
 
-    async def _activate_run(
+    async def _write_first_entries(
         self,
         request: StartRequest,
         agent: Agent,
@@ -420,23 +478,24 @@ class Runner:
             view = view.copy()  # For the thread: others read this view, and reading joins its deltas.
         accepted = await run_in_thread_if_large(
             size,
-            accept_run,
+            self._accept_run,
             request,
-            writer,
-            view,
             agent,
-            "server" if fork else self.settings.history_mode,
+            NewRun(writer.thread, writer.epoch, writer.run),
+            view,
             secrets,
-            adopt_history=self.settings.adopt_history,
+            is_fork=fork is not None,
         )
         if fork is not None:
             accepted = replace(accepted, run=replace(accepted.run, source_memory=fork.memory))
         run = accepted.run
         agent.check_run(run)
+        searched = secrets.searches
         await self._pending_grants.wait_for_grant(run, writer)
         if self.is_draining:
             raise Draining
-        self.secrets.check_ids(run.thread, request.input, secrets)
+        if secrets.searches != searched:  # What was granted may be in the ids.
+            self.secrets.check_ids(run.thread, request.input, secrets)
         start = await run_in_thread_if_large(
             size,
             prepare_first_entries,
@@ -450,6 +509,36 @@ class Runner:
         first = await writer.begin_run(
             start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim, title=start.title
         )
+        active = self._activate_run(request, agent, writer, accepted, start)
+        if view.open_interrupts or view.pending_calls:
+            active.load_view = partial(self.views.view_at, ThreadEpoch(writer.thread, writer.epoch))
+        return active, first - 1
+
+    def _accept_run(
+        self,
+        request: StartRequest,
+        agent: Agent,
+        new_run: NewRun,
+        view: ThreadView,
+        secrets: Secrets,
+        *,
+        is_fork: bool = False,
+    ) -> AcceptedRun:
+        return accept_run(
+            request,
+            new_run,
+            view,
+            agent,
+            "server" if is_fork else self.settings.history_mode,
+            secrets,
+            adopt_history=self.settings.adopt_history,
+        )
+
+    def _activate_run(
+        self, request: StartRequest, agent: Agent, writer: Writer, accepted: AcceptedRun, start: RunStart
+    ) -> ActiveRun:
+        """Report what the agent does not get, and return the handles of a run that has begun."""
+        run = accepted.run
         self._left_out.report(request.agent, accepted.left_out, Redactor(run.secrets).redact_text)
         if start.removed_count:
             logger.info(
@@ -459,15 +548,6 @@ class Runner:
                 start.removed_count,
                 extra=log_context(writer.run, writer.thread.id, request.agent),
             )
-        active = self._create_active_run(request, agent, writer, run, start)
-        active.checkpoint = RunCheckpoint(self.views, writer, view)
-        if view.open_interrupts or view.pending_calls:
-            active.load_view = partial(self.views.view_at, ThreadEpoch(writer.thread, writer.epoch))
-        return active, first - 1
-
-    def _create_active_run(
-        self, request: StartRequest, agent: Agent, writer: Writer, run: Run, start: RunStart
-    ) -> ActiveRun:
         pipeline = Pipeline(writer, start.repairer, start.redactor, run.input.state)
         return ActiveRun(
             run=run,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -38,13 +38,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ambient_runner.config import History
-    from ambient_runner.ledger.base import Writer
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.projections.thread_fork import ForkedFact
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Agent, StartRequest
+
+
+class NewRun(NamedTuple):
+    """A run that is about to begin, and where."""
+
+    thread: ThreadKey
+    epoch: str
+    key: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +81,7 @@ class RunStart:
 
 def accept_run(
     request: StartRequest,
-    writer: Writer,
+    new_run: NewRun,
     view: ThreadView,
     agent: Agent,
     history: History,
@@ -98,7 +106,7 @@ def accept_run(
     check_answers(view, accepted)
     check_media_urls(accepted.new_messages, agent.media_url_schemes)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
-    run = replace(_build_run(request, writer, view, accepted, state, props, secrets), is_state_sent=sends_state)
+    run = replace(_build_run(request, new_run, view, accepted, state, props, secrets), is_state_sent=sends_state)
     return AcceptedRun(run=run, request=request, accepted_input=accepted, left_out=(*left_out, *left_out_props))
 
 
@@ -174,7 +182,7 @@ def _encode_whole(event: Event) -> bytes:
 
 def _build_run(
     request: StartRequest,
-    writer: Writer,
+    new_run: NewRun,
     view: ThreadView,
     accepted: AcceptedInput,
     state: Any,
@@ -182,9 +190,9 @@ def _build_run(
     secrets: Secrets,
 ) -> Run:
     return Run(
-        key=writer.run,
-        thread=writer.thread,
-        epoch=writer.epoch,
+        key=new_run.key,
+        thread=new_run.thread,
+        epoch=new_run.epoch,
         agent=request.agent,
         actor=request.actor,
         trace_id=request.caller.trace_id if request.caller else uuid.uuid4().hex,
@@ -257,8 +265,9 @@ def _initial_facts(
         "imported": list(accepted.imported),
         "clientTools": [tool.name for tool in run.input.tools],
     }
-    stored = {**redactor.redact_value(body), "digestKey": run.digest_key}
-    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(stored))]
+    # One search of the encoded input instead of one in each of its strings: few inputs contain a secret.
+    clean = redactor.redact_value(body) if run.secrets.may_contain_secret(msgspec.json.encode(body)) else body
+    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode({**clean, "digestKey": run.digest_key}))]
     if forked is not None:
         copy = msgspec.json.encode(redactor.redact_value(msgspec.to_builtins(forked)))
         facts.insert(0, Fact(owner=THREAD_OWNER, kind=FORKED, body=copy))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
-
-import anyio
 
 from ambient_runner.errors import InvalidInput, PayloadTooLarge, RequestTimedOut, UnsupportedMediaType
 from ambient_runner.projections.thread_fork import ForkOrigin
@@ -188,7 +187,9 @@ async def read_chunks(request: Request) -> AsyncGenerator[bytes, None]:
     chunks = aiter(request.stream())
     while True:
         try:
-            with anyio.fail_after(BODY_TIMEOUT):
+            async with asyncio.timeout(
+                BODY_TIMEOUT
+            ):  # A fifth of the cost of a cancel scope, for every chunk of every request.
                 chunk = await anext(chunks, None)
         except TimeoutError as error:
             raise RequestTimedOut from error

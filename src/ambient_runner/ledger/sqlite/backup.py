@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.errors import ConfigError, LedgerError
 from ambient_runner.ledger.process_identity import describe_process
+from ambient_runner.ledger.records import new_epoch
 from ambient_runner.ledger.sqlite.connection import (
     APPLICATION_ID,
     begin_immediate,
@@ -18,7 +19,6 @@ from ambient_runner.ledger.sqlite.connection import (
     primary_code,
 )
 from ambient_runner.ledger.sqlite.schema import prepare_database
-from ambient_runner.ledger.sqlite.thread_row import new_epoch
 from ambient_runner.ledger.sqlite.workers import list_live_processes
 from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS
 

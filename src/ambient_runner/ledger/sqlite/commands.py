@@ -19,6 +19,7 @@ from ambient_runner.errors import (
     LedgerError,
     StaleCursor,
     ThreadBusy,
+    ThreadExists,
     UnknownThread,
 )
 from ambient_runner.ledger.base import LeaseHeld
@@ -32,6 +33,7 @@ from ambient_runner.ledger.records import (
     IdempotencyClaim,
     ThreadKey,
     ThreadLabels,
+    new_epoch,
 )
 from ambient_runner.ledger.sqlite import checkpoints, erasure, queries, row_index, thread_row
 from ambient_runner.ledger.sqlite.row_index import RowIndex
@@ -148,6 +150,29 @@ class SqliteCommands:
     def acquire_lease(
         self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None
     ) -> GrantedLease:
+        return self._acquire(key, run, claim, ticket, new_epoch()).to_granted()
+
+    def begin_thread(
+        self,
+        key: ThreadKey,
+        run: str,
+        facts: Sequence[Fact],
+        epoch: str,
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str,
+    ) -> GrantedLease:
+        lease = self._acquire(key, run, claim, None, epoch)
+        if lease.thread_no:
+            raise ThreadExists
+        self._begin(lease, facts, run_id, agent, claim, title)
+        return lease.to_granted()._replace(has_begun=True)
+
+    def _acquire(
+        self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None, epoch: str
+    ) -> Lease:
+        """Return the lease of the thread; `epoch` is that of a thread that does not exist yet."""
         live = self.worker.live_workers(self.connection)
         held = self.connection.execute(_LEASE, key).fetchone()
         if held and held[0] in live:
@@ -161,9 +186,9 @@ class SqliteCommands:
             self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
         scope = (claim.scope, claim.digest) if claim else (None, None)
         token, since = self.connection.execute(_NEW_LEASE, (*key, run, self.worker.id, *scope)).fetchone()
-        lease = self._build_lease(key, run, token, since)
+        lease = self._build_lease(key, run, token, since, epoch)
         self.after_commit.append(lambda: self._remember_lease(lease, ticket))
-        return lease.to_granted()
+        return lease
 
     def begin_run(
         self, token: int, facts: Sequence[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None, title: str
@@ -172,6 +197,17 @@ class SqliteCommands:
         if lease is None:
             raise LeaseLost
         self.verify_lease(lease)
+        return self._begin(lease, facts, run_id, agent, claim, title)
+
+    def _begin(
+        self,
+        lease: Lease,
+        facts: Sequence[Fact],
+        run_id: str,
+        agent: str,
+        claim: IdempotencyClaim | None,
+        title: str,
+    ) -> int:
         thread = self.connection.execute(_THREAD, lease.key).fetchone()
         if thread and thread[1] != agent:
             raise AgentMismatch
@@ -342,9 +378,9 @@ class SqliteCommands:
         if lease.error is not None:
             raise lease.error
 
-    def _build_lease(self, key: ThreadKey, run: str, token: int, since: int) -> Lease:
+    def _build_lease(self, key: ThreadKey, run: str, token: int, since: int, new_epoch: str) -> Lease:
         thread = self.connection.execute(_THREAD, key).fetchone()
-        no, _, epoch, last = thread or (0, "", thread_row.new_epoch(), 0)
+        no, _, epoch, last = thread or (0, "", new_epoch, 0)
         row = self.connection.execute(_RUN, (no, run)).fetchone() if no else None
         return Lease(
             key=key,

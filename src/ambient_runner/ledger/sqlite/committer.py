@@ -266,7 +266,7 @@ class Committer(threading.Thread):
                 self._write_appends(group, outcome)
 
     def _write_appends(self, appends: list[Append], outcome: CommitOutcome) -> None:
-        leases = self._commands.leases
+        leases, ended = self._commands.leases, list[int]()
         for append in appends:
             lease = leases.get(append.writer.token)
             try:
@@ -277,7 +277,11 @@ class Committer(threading.Thread):
                 outcome.refused.append((append, error))
             else:
                 outcome.committed.append((append, lease.newest))
+                if append.end_status is not None:
+                    ended.append(lease.token)
         self._commands.insert_rows()
+        for token in ended:
+            self._commands.release_lease(token)
 
     def _run_job(self, job: CommitJob, outcome: CommitOutcome) -> None:
         writes = self._commands

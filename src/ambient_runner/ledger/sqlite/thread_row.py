@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING
 
 from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.records import ThreadKey, ThreadLabels, ThreadStatus
 
-__all__ = ["STATUSES", "blank_title", "has_title", "insert_thread", "new_epoch", "next_position", "touch_thread"]
+__all__ = ["STATUSES", "blank_title", "has_title", "insert_thread", "next_position", "touch_thread"]
 
 STATUSES: tuple[ThreadStatus, ...] = ("running", "waiting", "finished", "failed", "stopped")
 """The statuses by their number in `thread.status`. New ones go to the end."""
@@ -31,11 +30,6 @@ UPDATE label SET thread_no = NULL, title = '', searched = '' WHERE no = (SELECT 
 """
 _NEW_TITLE = "INSERT INTO label (thread_no, title, searched) VALUES (?, ?, ?)"
 _USE_TITLE = "UPDATE thread SET label = ? WHERE no = ?"
-
-
-def new_epoch() -> str:
-    """Return a random epoch for a thread."""
-    return secrets.token_urlsafe(9)
 
 
 def next_position(connection: sqlite3.Connection, now: int) -> int:

@@ -63,6 +63,8 @@ class Worker:
         has_grace = now < self._grace_until
         live = {self.id}
         for worker, lease, expires, *rest in connection.execute(_ALL).fetchall():
+            if worker == self.id:
+                continue  # Known to be alive: looking its process up would read a file, with every lease.
             # An expiry further ahead than a whole lease was set on another clock.
             if (has_grace or now <= expires <= now + lease) and not has_ended(Process(*rest), self.process):
                 live.add(worker)
