@@ -34,6 +34,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     ToolMessage,
 )
+from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.agent_history import MAX_COLLECTED, AgentHistory
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
@@ -243,18 +244,25 @@ def test_many_deltas_are_folded_in_parts_and_lose_nothing(count: int) -> None:
     assert history.merge_snapshot(shows(U1, says("m1", "x"))) is not None
 
 
-async def test_a_run_of_many_deltas_keeps_only_a_part_of_them_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    folds: list[AgentHistory] = []
-    fold = AgentHistory.fold
-
-    def record(self: AgentHistory) -> None:
-        folds.append(self)
-        fold(self)
-
-    monkeypatch.setattr(AgentHistory, "fold", record)
-    async with runner_of(playing(said("m1", *["x"] * (2 * MAX_COLLECTED)))) as runner:
-        await run_once(runner, U1)
-    assert len(folds) == 2
+@pytest.mark.parametrize("calls", [False, True], ids=["one text", "many calls"])
+def test_events_are_folded_a_few_at_a_time_once_many_are_collected(
+    monkeypatch: pytest.MonkeyPatch, calls: bool
+) -> None:
+    """A run of many tool calls folded thousands of events at once, and stopped the server for a tenth of a second."""
+    folded: list[int] = []
+    feed = Repairer.feed
+    monkeypatch.setattr(Repairer, "feed", lambda self, event: folded.append(1) or feed(self, event))
+    history = AgentHistory(
+        Run(key="k", thread=KEY, agent="a", actor=request().actor, trace_id="", input=request(U1).input)
+    )
+    for number in range(MAX_COLLECTED + 2000):
+        before = len(folded)
+        if calls:
+            history.add_event(ToolCallStart(tool_call_id=f"c{number}", tool_call_name="look"))
+        else:
+            history.add_event(TextMessageContent(message_id="m1", delta="x"))
+        assert len(folded) - before <= 256
+    assert bool(folded) == calls or len(folded) == 1
 
 
 def test_collected_deltas_are_no_work_for_the_garbage_collector() -> None:
