@@ -169,7 +169,7 @@ MODULE_WORDS = frozenset(
     acceptance acp active activities adapter addresses adk admission agent agui ai annotations answers app approvals arguments
     attributes audiences background backup base batches behaviors bounded branches bridge bridges bubblewrap buffered bypass cache call
     callbacks calls capabilities changes check child chunks citations claude cli client clone command commands committer composer
-    conditions config connect connection containment content context copilotkit cors credential credentials decisions decode delta
+    conditions config connect connection containment content context copilotkit cors credential credentials decisions decode deferred delta
     deltas demo detection dir direct directory doctor driver dropped edits elicitations elsewhere emitted encode encoded encodings end
     entries environment erasure error errors event events execution executor export exporter exposure external facts fanout feedback fetch
     file files folds fork form format frame frames framing gateway git grants graph guard guessability headers held history home hooks host

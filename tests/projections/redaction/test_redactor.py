@@ -146,7 +146,7 @@ def test_metadata_of_a_delta_is_sent_although_its_text_belongs_to_a_secret() -> 
 def test_metadata_of_a_held_delta_is_redacted_when_plain_ones_release_it() -> None:
     redactor = Redactor([SECRET])
     assert fed(redactor, [text("a "), text("so", metadata={"k": SECRET})]) == [text("a ")]
-    assert redactor.feed_deltas([text(" b ")]) == [text("so", metadata={"k": REDACTED}), text(" b ")]
+    assert redactor.feed_batch([text(" b ")]) == [text("so", metadata={"k": REDACTED}), text(" b ")]
 
 
 def test_a_secret_longer_than_any_window_is_held_whole() -> None:

@@ -83,6 +83,10 @@ class HeldDeltas(Generic[_D]):
         """False if a delta has had more than its id and text."""
         self.replacement_count = 0
 
+    @property
+    def held_count(self) -> int:
+        return len(self._deltas)
+
     def feed(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
         """Add deltas. Return those that may be sent now, with secrets replaced."""
         added = "".join([delta.delta for delta in deltas])
