@@ -86,8 +86,11 @@ def encode_events(events: Sequence[Event]) -> Encoded:
 
 
 def _join_text(events: Sequence[Event]) -> TextRun | None:
-    """Return the joined text if all events are text deltas of one message of the agent itself."""
-    texts = [event for event in events if type(event) is TextMessageContent]
-    if len(texts) < len(events) or len({text.message_id for text in texts}) > 1 or texts[0].subagent_run_id is not None:
+    """Return the joined text if all events are text deltas of one message of the agent itself, with no other fields."""
+    first = events[0]
+    if type(first) is not TextMessageContent or first.subagent_run_id is not None:
+        return None
+    texts = [event for event in events if type(event) is TextMessageContent and event.metadata is None]
+    if len(texts) < len(events) or len({text.message_id for text in texts}) > 1:
         return None
     return TextRun(texts[0].message_id, "".join([text.delta for text in texts]))
