@@ -21,6 +21,7 @@ from benchmarks import (
     memory,
     redaction,
     report,
+    shapes,
     threads,
     tracing,
     web,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "benchmarks.md"
 SCENES = (
     "burst",
+    "shapes",
     "redaction",
     "first",
     "connect",
@@ -88,6 +90,7 @@ def _run_scenes(scenes: tuple[str, ...], scratch: Path, *, quick: bool, console:
 def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Section:
     rounds = {
         "burst": 3 if quick else 15,
+        "shapes": 2 if quick else 9,
         "redaction": 3 if quick else 15,
         "first": 50 if quick else 200,
         "connect": 20 if quick else 100,
@@ -104,6 +107,9 @@ def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Sec
         case "burst":
             step = _progress_step(progress, "20,000 deltas", (rounds + 1) * len(burst.ORDER))
             return burst.build_section(burst.measure(scratch, rounds, step))
+        case "shapes":
+            step = _progress_step(progress, "shapes of agents", len(shapes.SHAPES))
+            return shapes.build_section(shapes.measure(scratch, rounds, step))
         case "redaction":
             step = _progress_step(progress, "redaction", (rounds + 1) * len(redaction.ORDER))
             return redaction.build_section(redaction.measure(scratch, rounds, step))

@@ -7,11 +7,19 @@ import socket
 import time
 import uuid
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from benchmarks.workload import NUMBERED, Workload
 
 BLOCK = 1 << 20
 LAST_CHUNK = b"\r\n0\r\n\r\n"
+
+
+class HasPrompt(Protocol):
+    """What a run is started with."""
+
+    @property
+    def prompt(self) -> str: ...
 
 
 class UnexpectedResponse(Exception):
@@ -61,13 +69,13 @@ def _decode_chunked(raw: bytes) -> bytes:
     return b"".join(parts)
 
 
-def build_request(work: Workload, path: str = "/") -> bytes:
-    """Return the HTTP request that starts a run on a new thread."""
+def build_request(work: HasPrompt, path: str = "/", *, protocol_version: str | None = "1.0") -> bytes:
+    """Return the HTTP request that starts a run on a new thread. Clients before 1.0 declare no version."""
     body = json.dumps(
         {
             "threadId": str(uuid.uuid4()),
             "runId": str(uuid.uuid4()),
-            "protocolVersion": "1.0",
+            **({"protocolVersion": protocol_version} if protocol_version else {}),
             "messages": [{"id": str(uuid.uuid4()), "role": "user", "content": work.prompt}],
             "state": {},
             "tools": [],
@@ -93,9 +101,9 @@ def connect(port: int) -> socket.socket:
     return sock
 
 
-def run_workload(port: int, work: Workload, path: str = "/") -> Response:
+def run_workload(port: int, work: HasPrompt, path: str = "/", *, protocol_version: str | None = "1.0") -> Response:
     """Run the workload and read its stream to the end. The time to connect is not measured."""
-    request = build_request(work, path)
+    request = build_request(work, path, protocol_version=protocol_version)
     with connect(port) as sock:
         response = Response(sent_at=time.monotonic_ns())
         sock.sendall(request)

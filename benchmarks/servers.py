@@ -87,6 +87,8 @@ def _command(name: str, scratch: Path) -> list[str]:
     store = f"sqlite:///{scratch / uuid.uuid4().hex}.db"
     if kind in {"redacted", "unredacted"}:
         return [sys.executable, "-m", "benchmarks.redacting_server", name, store]
+    if kind == "shapes":
+        return [sys.executable, "-m", "benchmarks.shapes", sdk, store]
     if kind != "ambient":
         return [sys.executable, "-m", "benchmarks.baselines", name]
     if sdk == "acp":
