@@ -8,6 +8,8 @@ from typing import Any
 
 import ag_ui.core
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ambient_runner.bridges.agent_host import AgentHost
@@ -38,6 +40,7 @@ from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.agent_history import MAX_COLLECTED, AgentHistory
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
+from tests.protocol.strategies import CONTENTS, MESSAGES
 from tests.world import KEY, ScriptedAgent, request, run_once, runner_of, said, user
 
 U1, U2 = user("u1", "one"), user("u2", "two")
@@ -263,6 +266,22 @@ def test_events_are_folded_a_few_at_a_time_once_many_are_collected(
             history.add_event(TextMessageContent(message_id="m1", delta="x"))
         assert len(folded) - before <= 256
     assert bool(folded) == calls or len(folded) == 1
+
+
+@given(
+    events=st.lists(CONTENTS.filter(lambda event: not isinstance(event, MessagesSnapshot)), max_size=60),
+    snapshot=st.lists(MESSAGES, min_size=1, max_size=3, unique_by=lambda message: message.id),
+)
+def test_collected_events_give_the_correction_of_events_folded_one_by_one(
+    events: list[Event], snapshot: list[Message]
+) -> None:
+    run = Run(key="k", thread=KEY, agent="a", actor=request().actor, trace_id="", input=request(U1).input)
+    history, plain = AgentHistory(run), AgentHistory(run)
+    for event in events:
+        history.add_event(event)
+        plain.add_event(event)
+        plain.fold_oldest()
+    assert history.merge_snapshot(shows(*snapshot)) == plain.merge_snapshot(shows(*snapshot))
 
 
 def test_collected_deltas_are_no_work_for_the_garbage_collector() -> None:

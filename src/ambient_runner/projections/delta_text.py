@@ -31,7 +31,7 @@ _DELTA_PREFIXES = (
 """Beginnings of deltas with no other fields than an id and a text."""
 _DELTA_MEMBER = b'","delta":"'
 _FEW_LINES, _MANY_LINES = 16, 256
-"""Lines that are compared one by one, and lines that are compared at once if there are more."""
+"""Lines that are compared one by one, and the most lines that are compared at once if there are more."""
 
 
 def join_deltas_at(lines: Sequence[bytes], at: int) -> tuple[list[Delta], int] | None:
@@ -71,13 +71,14 @@ def _find_end(head: bytes, lines: Sequence[bytes], at: int) -> int:
 
 
 def _find_far_end(head: bytes, lines: Sequence[bytes], at: int) -> int:
-    """Return the same as `_find_end`. Compares many lines at once, and fewer after a mismatch."""
-    end, step = at, _MANY_LINES
+    """Return the same as `_find_end`. Compares several lines at once, more while all match, and fewer after a mismatch."""
+    end, step, grows = at, _FEW_LINES, True
     while step and end < len(lines):
         ahead = lines[end : end + step]
         # No line contains a line break: each one that the prefix follows is the start of the next line.
         if ahead[0].startswith(head) and b"\n".join(ahead).count(b"\n" + head) == len(ahead) - 1:
             end += len(ahead)
+            step = min(4 * step, _MANY_LINES) if grows else step
         else:
-            step //= 4
+            step, grows = step // 4, False
     return end
