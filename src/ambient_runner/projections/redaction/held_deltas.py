@@ -103,6 +103,12 @@ class HeldDeltas(Generic[_D]):
         self._run_start = cut - (length - len(self._text))
         return released
 
+    def redact_whole(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
+        """Return all deltas of a message, with secrets replaced and otherwise divided as they are."""
+        self._text = "".join([delta.delta for delta in deltas])
+        self._deltas = list(deltas)
+        return self.flush(secrets)
+
     def flush(self, secrets: Secrets) -> list[_D]:
         """Return all held deltas: the message has ended."""
         deltas, self._deltas, self._is_cut, self._run_start = self._deltas, [], False, 0

@@ -133,15 +133,17 @@ class Redactor:
         return [event for _, event in released]
 
     def _feed_whole(self, messages: Sequence[_Positioned]) -> Iterable[tuple[int, Event]]:
-        """Return the deltas of whole messages. All of them are searched together; only if there is a secret, each is fed alone."""
+        """Return the deltas of whole messages, divided as they came. All are searched together, each alone only if there is a secret."""
         texts = ["".join([delta.delta for _, delta in deltas]) for deltas in messages]
         if not self._secrets.contains_secret(_BETWEEN_TEXTS.join(texts)):
             return [each for deltas in messages for each in deltas]
         released: list[tuple[int, Event]] = []
         for deltas in messages:
-            released += self._feed_positioned(deltas)
-            last = deltas[-1][0]  # Before the event that ends the message, which is later.
-            released += [(last, each) for each in self._flush_stream(_stream_of(deltas[0][1]))]
+            stream = HeldDeltas[Any]()
+            stream.is_plain = deltas[0][1].subagent_run_id is None
+            redacted = stream.redact_whole([delta for _, delta in deltas], self._secrets)
+            kept = self._release(_stream_of(deltas[0][1]), stream, redacted)
+            released += [(deltas[at][0], event) for at, event in enumerate(kept)]
         return released
 
     def _feed_positioned(self, deltas: _Positioned) -> Iterable[tuple[int, Event]]:
