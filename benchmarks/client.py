@@ -8,7 +8,7 @@ import socket
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.texts import DIGITS, build_deltas
 from benchmarks.workload import NUMBERED, Workload
@@ -20,6 +20,13 @@ BLOCK = 1 << 20
 LAST_CHUNK = b"\r\n0\r\n\r\n"
 STARTED = b"RUN_STARTED"
 _DELTA = re.compile(rb'"TEXT_MESSAGE_CONTENT"[^\n]*?"delta":("(?:[^"\\]|\\.)*")')
+
+
+class HasPrompt(Protocol):
+    """What a run is started with."""
+
+    @property
+    def prompt(self) -> str: ...
 
 
 class UnexpectedResponse(Exception):
@@ -70,18 +77,22 @@ def _decode_chunked(raw: bytes) -> bytes:
 
 
 def build_request(
-    work: Workload,
+    work: HasPrompt,
     path: str = "/",
     *,
     thread: str | None = None,
     messages: Sequence[Mapping[str, Any]] | None = None,
+    protocol_version: str | None = "1.0",
 ) -> bytes:
-    """Return the HTTP request that starts a run: on a new thread unless one is named, with the prompt as its only message by default."""
+    """Return the HTTP request that starts a run: on a new thread unless one is named, with the prompt as its only message by default.
+
+    Clients before 1.0 declare no version.
+    """
     body = json.dumps(
         {
             "threadId": thread or str(uuid.uuid4()),
             "runId": str(uuid.uuid4()),
-            "protocolVersion": "1.0",
+            **({"protocolVersion": protocol_version} if protocol_version else {}),
             "messages": messages or [{"id": str(uuid.uuid4()), "role": "user", "content": work.prompt}],
             "state": {},
             "tools": [],
@@ -110,9 +121,11 @@ def connect(port: int) -> socket.socket:
     return sock
 
 
-def run_workload(port: int, work: Workload, path: str = "/", *, thread: str | None = None) -> Response:
+def run_workload(
+    port: int, work: HasPrompt, path: str = "/", *, thread: str | None = None, protocol_version: str | None = "1.0"
+) -> Response:
     """Run the workload and read its stream to the end. The time to connect is not measured."""
-    return read_response(port, build_request(work, path, thread=thread))
+    return read_response(port, build_request(work, path, thread=thread, protocol_version=protocol_version))
 
 
 def read_response(port: int, request: bytes, *, until: bytes | None = None) -> Response:

@@ -156,6 +156,8 @@ def _command(name: str, store: Path) -> list[str]:
         return [sys.executable, "-m", "benchmarks.redacting_server", name, url]
     if kind in PEERS:
         return [sys.executable, "-m", "benchmarks.peers", name]
+    if kind == "shapes":
+        return [sys.executable, "-m", "benchmarks.shapes", sdk, url]
     if kind != "ambient":
         return [sys.executable, "-m", "benchmarks.baselines", name]
     return [str(AMBIENT), "serve", *_name_agents(sdk), "--port", "0", "--store", url]

@@ -10,6 +10,8 @@ import ag_ui.core as ag
 import msgspec
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.bridges.base import remember
 from ambient_runner.protocol.agui_models import (
@@ -38,10 +40,14 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     ToolCallArgs,
     UserMessage,
+    decode_event,
     encode_event,
     type_of,
 )
 from tests.protocol.samples import every_event, minimal, populated
+from tests.protocol.strategies import CONTENTS
+
+MODELS: pydantic.TypeAdapter[ag.BaseEvent] = pydantic.TypeAdapter(ag.Event)
 
 
 def official_json(model: pydantic.BaseModel) -> Any:
@@ -115,6 +121,38 @@ def test_a_model_without_tools_becomes_an_input_with_none() -> None:
 )
 def test_a_delta_is_copied_whole(model: ag.BaseEvent, event: Event) -> None:
     assert from_agui(model) == event
+
+
+@given(
+    event=CONTENTS,
+    extra=st.sampled_from([{}, {"metadata": {"a": 1}}, {"rawEvent": [1]}, {"timestamp": 5}, {"more": 1}]),
+)
+def test_a_model_and_its_members_are_copied_as_they_are_converted_through_json(
+    event: Event, extra: dict[str, Any]
+) -> None:
+    members = our_json(event) | extra
+    try:
+        model = MODELS.validate_python(members)
+    except ValueError:
+        with pytest.raises(ValueError):
+            coerce_event(members)
+        return
+    converted = decode_event(model.model_dump_json(by_alias=True))
+    assert from_agui(model) == coerce_event(model) == converted
+    assert coerce_event(members) == converted
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (ag.TextMessageStartEvent, {"message_id": "m", "role": "nobody"}),
+        (ag.TextMessageEndEvent, {"message_id": 5}),
+        (ag.ToolCallStartEvent, {"tool_call_id": "c", "tool_call_name": None, "parent_message_id": None}),
+    ],
+)
+def test_a_model_that_was_not_validated_is_checked(kind: type[ag.BaseEvent], fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        from_agui(kind.model_construct(**fields, subagent_run_id=None, timestamp=None))
 
 
 def test_extra_fields_of_a_model_are_dropped() -> None:

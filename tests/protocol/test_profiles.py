@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ambient_runner.protocol.events import (
@@ -45,6 +47,7 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.profiles import Downgrader, Profile, mark_event_only, needs_downgrade, profile_for_version
 
 from .samples import every_event
+from .strategies import CONTENTS
 
 PICTURE = ImagePart(source=DataSource(value="aGk=", mime_type="image/png"))
 FILE = DocumentPart(source=FileSource(value="file-1"))
@@ -91,6 +94,19 @@ def test_an_event_that_needs_no_downgrade_passes_unchanged(profile: Profile) -> 
     for event in every_event():
         if not needs_downgrade(encode_event(event), profile):
             assert downgraded(profile, event) == [event]
+
+
+@given(event=CONTENTS, profile=st.sampled_from(Profile))
+def test_any_event_that_needs_no_downgrade_passes_unchanged(event: Event, profile: Profile) -> None:
+    if not needs_downgrade(encode_event(event), profile):
+        assert downgraded(profile, event) == [event]
+
+
+def test_a_result_needs_a_downgrade_only_for_its_parts() -> None:
+    text = ToolCallResult(message_id="t", tool_call_id="c", content="21 degrees")
+    parts = ToolCallResult(message_id="t", tool_call_id="c", content=[TextPart(text="21 degrees")])
+    assert not needs_downgrade(encode_event(text), Profile.V0_49)
+    assert needs_downgrade(encode_event(parts), Profile.V0_59)
 
 
 def test_ordinary_events_need_no_downgrade() -> None:

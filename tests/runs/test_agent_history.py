@@ -8,6 +8,8 @@ from typing import Any
 
 import ag_ui.core
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ambient_runner.bridges.agent_host import AgentHost
@@ -34,9 +36,11 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     ToolMessage,
 )
+from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.agent_history import MAX_COLLECTED, AgentHistory
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
+from tests.protocol.strategies import CONTENTS, MESSAGES
 from tests.world import KEY, ScriptedAgent, request, run_once, runner_of, said, user
 
 U1, U2 = user("u1", "one"), user("u2", "two")
@@ -243,18 +247,41 @@ def test_many_deltas_are_folded_in_parts_and_lose_nothing(count: int) -> None:
     assert history.merge_snapshot(shows(U1, says("m1", "x"))) is not None
 
 
-async def test_a_run_of_many_deltas_keeps_only_a_part_of_them_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    folds: list[AgentHistory] = []
-    fold = AgentHistory.fold
+@pytest.mark.parametrize("calls", [False, True], ids=["one text", "many calls"])
+def test_events_are_folded_a_few_at_a_time_once_many_are_collected(
+    monkeypatch: pytest.MonkeyPatch, calls: bool
+) -> None:
+    """A run of many tool calls folded thousands of events at once, and stopped the server for a tenth of a second."""
+    folded: list[int] = []
+    feed = Repairer.feed
+    monkeypatch.setattr(Repairer, "feed", lambda self, event: folded.append(1) or feed(self, event))
+    history = AgentHistory(
+        Run(key="k", thread=KEY, agent="a", actor=request().actor, trace_id="", input=request(U1).input)
+    )
+    for number in range(MAX_COLLECTED + 2000):
+        before = len(folded)
+        if calls:
+            history.add_event(ToolCallStart(tool_call_id=f"c{number}", tool_call_name="look"))
+        else:
+            history.add_event(TextMessageContent(message_id="m1", delta="x"))
+        assert len(folded) - before <= 256
+    assert bool(folded) == calls or len(folded) == 1
 
-    def record(self: AgentHistory) -> None:
-        folds.append(self)
-        fold(self)
 
-    monkeypatch.setattr(AgentHistory, "fold", record)
-    async with runner_of(playing(said("m1", *["x"] * (2 * MAX_COLLECTED)))) as runner:
-        await run_once(runner, U1)
-    assert len(folds) == 2
+@given(
+    events=st.lists(CONTENTS.filter(lambda event: not isinstance(event, MessagesSnapshot)), max_size=60),
+    snapshot=st.lists(MESSAGES, min_size=1, max_size=3, unique_by=lambda message: message.id),
+)
+def test_collected_events_give_the_correction_of_events_folded_one_by_one(
+    events: list[Event], snapshot: list[Message]
+) -> None:
+    run = Run(key="k", thread=KEY, agent="a", actor=request().actor, trace_id="", input=request(U1).input)
+    history, plain = AgentHistory(run), AgentHistory(run)
+    for event in events:
+        history.add_event(event)
+        plain.add_event(event)
+        plain.fold_oldest()
+    assert history.merge_snapshot(shows(*snapshot)) == plain.merge_snapshot(shows(*snapshot))
 
 
 def test_collected_deltas_are_no_work_for_the_garbage_collector() -> None:

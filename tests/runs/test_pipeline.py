@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sized
 from typing import Any, cast
 
 import anyio
@@ -121,7 +121,7 @@ class Lines:
         self.run_lazy_append()
         self.lines.append(line)
 
-    def append_lazily(self, make: Callable[[], Encoded]) -> None:
+    def append_lazily(self, make: Callable[[], Encoded], pending: Sized = ()) -> None:
         self.run_lazy_append()
         self._make = make
 
@@ -139,6 +139,7 @@ def piped(*secrets: str) -> tuple[Pipeline, Lines]:
     pipeline = Pipeline(cast("Writer", lines), repairer, Redactor(secrets))
     pipeline.push(RunStarted(thread_id="t", run_id="r"))
     pipeline.push(TextMessageStart(message_id="m"))
+    lines.run_lazy_append()
     lines.lines.clear()
     return pipeline, lines
 
@@ -147,13 +148,15 @@ def piece(text: Any, **extra: Any) -> TextMessageContent:
     return TextMessageContent(message_id=extra.pop("message_id", "m"), delta=text, **extra)
 
 
-def test_deltas_of_one_text_are_deferred_together_and_other_events_come_after_them() -> None:
+def test_deltas_and_boundaries_are_deferred_together_and_other_events_come_after_them() -> None:
     pipeline, lines = piped(SECRET)
-    assert [pipeline.push(piece(text)) for text in ("a ", "b ", "c ")] == [True, False, False]
-    assert lines.lines == [encode_event(piece("a "))]
-    assert pipeline.push(ToolCallStart(tool_call_id="c", tool_call_name="x"))
-    assert [type(event) for event in lines.run_lazy_append()] == [*[TextMessageContent] * 3, ToolCallStart]
-    assert [pipeline.push(piece(text)) for text in ("d ", "e ")] == [True, False]
+    start, args = ToolCallStart(tool_call_id="c", tool_call_name="x"), ToolCallArgs(tool_call_id="c", delta="1 ")
+    deferred = [piece("a "), piece("b "), start, args, piece("c "), ToolCallEnd(tool_call_id="c")]
+    assert [pipeline.push(event) for event in deferred] == [False] * len(deferred)
+    assert lines.lines == []
+    assert pipeline.push(Custom(name="x", value=1))
+    assert [type(event) for event in lines.run_lazy_append()] == [*map(type, deferred), Custom]
+    assert [pipeline.push(piece(text)) for text in ("d ", "e ")] == [False, False]
     pipeline.store_private(Custom(name=MEMORY_EVENT, value=1))
     assert "".join(lines.texts()) == "a b c d e "
 
@@ -175,10 +178,20 @@ def test_a_delta_with_other_fields_is_encoded_at_once(odd: TextMessageContent) -
     pipeline, lines = piped()
     for event in (piece("a "), piece("b ")):
         pipeline.push(event)
-    before = len(lines.lines)
+    assert lines.lines == []
     assert pipeline.push(odd)
-    assert before == 1
     assert lines.texts()[:2] == ["a ", "b "]
+
+
+def test_the_arguments_of_a_call_are_known_before_they_are_encoded() -> None:
+    pipeline, _ = piped(SECRET)
+    for event in (
+        ToolCallStart(tool_call_id="c", tool_call_name="x"),
+        ToolCallArgs(tool_call_id="c", delta='{"a":'),
+        ToolCallArgs(tool_call_id="c", delta="1}"),
+    ):
+        pipeline.push(event)
+    assert pipeline.find_call("c") == ("x", '{"a":1}')
 
 
 def test_a_delta_that_is_no_text_fails_at_once_and_loses_nothing_before_it() -> None:

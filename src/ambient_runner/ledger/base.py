@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from ambient_runner.errors import ThreadBusy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence, Sized
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -120,10 +120,11 @@ class Writer(Protocol):
         """Queue one encoded runtime event."""
         ...
 
-    def append_lazily(self, encode: DeferredEncoder) -> None:
+    def append_lazily(self, encode: DeferredEncoder, pending: Sized = ()) -> None:
         """Queue runtime events that are not encoded yet: the Writer calls `encode` back once it needs their lines.
 
-        The producer may add events to those `encode` will encode until it is called; then it registers it again.
+        The producer may add events to those `encode` will encode until it is called; then it registers it again. `pending` are these
+        events: without them, the Writer has to encode them to see if the producer goes on.
         """
         ...
 

@@ -14,7 +14,7 @@ from ambient_runner.errors import LedgerError, RunnerError
 from ambient_runner.ledger.records import RUNTIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence, Sized
     from types import TracebackType
 
     from ambient_runner.ledger.base import DeferredEncoder
@@ -148,6 +148,8 @@ class BufferedWriter:
         self._text: TextRun | None = None
         self._deferred: DeferredEncoder | None = None
         """Called back by `_encode_deferred` before the lines are needed."""
+        self._pending: Sized = ()
+        """The events that it will encode, if their number is known."""
         self._is_dirty = False
         self._end_status: ThreadStatus | None = None
         """Status to end the run with; None if its end is not queued."""
@@ -213,20 +215,26 @@ class BufferedWriter:
         self._uncommitted_bytes += size
         self._buffered_bytes += size
         if not self._is_dirty:
-            self._is_dirty = True
-            self._queued_at_last_check = self._queued
-            self._scheduler.add_writer(self)
+            self._mark_dirty(self._queued - 1)
 
-    def append_lazily(self, encode: DeferredEncoder) -> None:
+    def append_lazily(self, encode: DeferredEncoder, pending: Sized = ()) -> None:
         if self._refusal is not None:
             raise copy_error(self._refusal)
         if self._deferred is not None:
             self._encode_deferred()
-        self._deferred = encode
+        self._deferred, self._pending = encode, pending
         if not self._is_dirty:
-            self._is_dirty = True
-            self._queued_at_last_check = self._queued + 1
-            self._scheduler.add_writer(self)
+            self._mark_dirty(self._queued)
+
+    def _mark_dirty(self, submitted: int) -> None:
+        """Have the scheduler look at the buffer after its first entry. The first look submits it, so that it is published at once.
+
+        While earlier entries are being committed, it would have to wait for them anyway: then the first look is for more entries. So the
+        entries of an agent that awaits something after each of them make few batches.
+        """
+        self._is_dirty = True
+        self._queued_at_last_check = submitted + (submitted == self._committed)
+        self._scheduler.add_writer(self)
 
     def is_full(self) -> bool:
         return self._queued - self._committed >= MAX_QUEUED_ENTRIES or self._uncommitted_bytes >= MAX_QUEUED_BYTES
@@ -277,9 +285,12 @@ class BufferedWriter:
 
     def has_paused(self) -> bool:
         """For the scheduler: return True if nothing was queued since the last check, or if the buffer holds a full batch."""
-        self._encode_deferred()
-        paused = self._queued == self._queued_at_last_check or len(self._lines) >= self._batch_lines
-        self._queued_at_last_check = self._queued
+        if not self._pending:
+            self._encode_deferred()
+        pending = len(self._pending)
+        queued = self._queued + pending
+        paused = queued == self._queued_at_last_check or len(self._lines) + pending >= self._batch_lines
+        self._queued_at_last_check = queued
         return paused
 
     def take_queued(self) -> Append:
@@ -334,7 +345,7 @@ class BufferedWriter:
 
     def _encode_deferred(self) -> None:
         """Call the producer's encoder back, if one is registered, and queue its lines."""
-        encode, self._deferred = self._deferred, None
+        encode, self._deferred, self._pending = self._deferred, None, ()
         if encode is not None:
             lines, text = encode()
             if not self._lines:

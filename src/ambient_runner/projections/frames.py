@@ -251,7 +251,7 @@ class Framer:
 
     def _sends_stored_lines(self, batch: Batch) -> bool:
         """Return True if no line of the batch changes for this reader, except snapshot markers."""
-        if self._profile is Profile.V1 and (self._exposure is None or batch.text is not None):
+        if batch.text is not None or (self._profile is Profile.V1 and self._exposure is None):
             return True
         return not any(self._changes(line) for line in batch.lines)
 
@@ -320,7 +320,7 @@ class Framer:
 
     def _is_shared(self, batch: Batch) -> bool:
         """Return True if every reader of this kind gets the same frames for this batch."""
-        if self._profile is Profile.V1 or batch.owner != RUNTIME:
+        if self._profile is Profile.V1 or batch.owner != RUNTIME or batch.text is not None:
             return True
         return not any(depends_on_reader(line, self._profile) for line in batch.lines)
 

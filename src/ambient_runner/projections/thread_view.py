@@ -283,8 +283,9 @@ class ThreadView:
                 self.apply_event(run, decode_event(lines[at]))
                 at += 1
             else:
-                text, at = found
-                self.transcript.append_text(text.message_id, text.text)
+                deltas, at = found
+                for delta in deltas:
+                    self.transcript.apply(delta)
 
     def apply_event(self, run: str, event: Event) -> None:
         """Fold one event of this run. `seq` does not change: `apply` updates it per batch."""

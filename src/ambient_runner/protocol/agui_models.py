@@ -1,14 +1,14 @@
 """Conversion of events and run inputs to and from `ag_ui.core` models, so that adapters may use either.
 
-Both sides share the wire format, so conversion goes through JSON; only the three delta events, which are nearly all of a stream, are
+Both sides share the wire format, so conversion goes through JSON; only events whose fields are texts, which are nearly all of a stream, are
 copied field by field. A model's extra fields are dropped. `events.py` has the grammar, `run_input.py` parses request bodies.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, cast, get_args
 
 import ag_ui.core as ag
 import msgspec
@@ -27,9 +27,6 @@ from ambient_runner.protocol.events import (
     decode_event,
 )
 from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["EventCoercer", "coerce_event", "from_agui", "input_from_agui", "input_to_agui", "to_agui"]
 
@@ -57,10 +54,8 @@ def from_agui(event: ag.BaseEvent) -> Event:
     A `raw_event` that JSON cannot represent is left out rather than the event: it only serves debugging.
     Raises: ValueError if the model holds a value that JSON or AG-UI 1.0 cannot represent.
     """
-    if event.raw_event is None and event.metadata is None:
-        copy = _DELTAS.get(type(event))
-        if copy is not None:
-            return copy(event)
+    if (copied := _copy_plain(event)) is not None:
+        return copied
     try:
         line = _dump_json(event)
     except ValueError:
@@ -108,6 +103,8 @@ class EventCoercer:
         """
         if type(value) in _EVENT_TYPES:
             return cast("Event", value)
+        if (plain := _copy_plain(value)) is not None:
+            return plain
         if isinstance(value, PlatformEvent):
             return to_plain_event(value)
         if isinstance(value, ag.BaseEvent):
@@ -210,11 +207,67 @@ def _copy_reasoning_delta(event: Any) -> Event:
     )
 
 
-_DELTAS: dict[type[ag.BaseEvent], Callable[[ag.BaseEvent], Event]] = {
+def _copy_texts_of(kind: type[Any]) -> Callable[[Any], Event | None]:
+    """Return a function that copies the fields of a model if all are texts, numbers or None; it returns None if one is not."""
+    wire_names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    names = [name for name in kind.__struct_fields__ if name not in {"raw_event", "metadata"}]
+
+    def copy(event: Any) -> Event | None:
+        fields = event.__dict__
+        members = {wire_names[name]: fields[name] for name in names}
+        if not _PLAIN_TYPES.issuperset(map(type, members.values())):
+            return None
+        try:
+            return msgspec.convert(members, kind)
+        except msgspec.ValidationError:
+            return None  # The conversion through JSON reports it.
+
+    return copy
+
+
+_PLAIN_TYPES = frozenset({str, int, type(None)})
+_PLAIN_MODELS: dict[type[Any], Callable[[Any], Event | None]] = {
     ag.TextMessageContentEvent: _copy_text_delta,
     ag.ToolCallArgsEvent: _copy_args_delta,
     ag.ReasoningMessageContentEvent: _copy_reasoning_delta,
+    ag.TextMessageStartEvent: _copy_texts_of(events.TextMessageStart),
+    ag.TextMessageEndEvent: _copy_texts_of(events.TextMessageEnd),
+    ag.ToolCallStartEvent: _copy_texts_of(events.ToolCallStart),
+    ag.ToolCallEndEvent: _copy_texts_of(events.ToolCallEnd),
+    ag.ToolCallResultEvent: _copy_texts_of(events.ToolCallResult),
+    ag.ReasoningStartEvent: _copy_texts_of(events.ReasoningStart),
+    ag.ReasoningMessageStartEvent: _copy_texts_of(events.ReasoningMessageStart),
+    ag.ReasoningMessageEndEvent: _copy_texts_of(events.ReasoningMessageEnd),
+    ag.ReasoningEndEvent: _copy_texts_of(events.ReasoningEnd),
+    ag.StepStartedEvent: _copy_texts_of(events.StepStarted),
+    ag.StepFinishedEvent: _copy_texts_of(events.StepFinished),
 }
+_DELTA_MEMBERS: dict[Any, tuple[str, Callable[[str, str], Event]]] = {
+    "TEXT_MESSAGE_CONTENT": ("messageId", lambda name, delta: TextMessageContent(message_id=name, delta=delta)),
+    "TOOL_CALL_ARGS": ("toolCallId", lambda name, delta: ToolCallArgs(tool_call_id=name, delta=delta)),
+    "REASONING_MESSAGE_CONTENT": (
+        "messageId",
+        lambda name, delta: ReasoningMessageContent(message_id=name, delta=delta),
+    ),
+}
+"""The member with the id, and how to build the event, of mappings that have an id and a text only."""
+
+
+def _copy_plain(value: Any) -> Event | None:
+    """Return our event for a model whose fields are texts, or a dict of a delta; None for any other: it is converted through JSON."""
+    if type(value) is dict:
+        return _copy_delta_members(cast("dict[Any, Any]", value))
+    copy = _PLAIN_MODELS.get(cast("type[Any]", type(value)))
+    return copy(value) if copy is not None and value.raw_event is None and value.metadata is None else None
+
+
+def _copy_delta_members(members: dict[Any, Any]) -> Event | None:
+    found = _DELTA_MEMBERS.get(members.get("type")) if len(members) == 3 else None
+    if found is None:
+        return None
+    name, delta = members.get(found[0]), members.get("delta")
+    # An empty text is refused, or accepted, by the model.
+    return found[1](name, delta) if type(name) is str and type(delta) is str and delta else None
 
 
 def _dump_json(model: pydantic.BaseModel) -> str:

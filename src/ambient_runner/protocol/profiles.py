@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -45,8 +45,10 @@ from ambient_runner.protocol.events import (
     UserMessage,
     content_as_text,
     type_of,
-    type_of_line,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "Downgrader",
@@ -118,16 +120,32 @@ _KNOWS_SUBAGENTS = frozenset({Profile.V1, Profile.V0_59})
 _SUBAGENT_MEMBER = b'"subagentRunId":'
 
 
+def _prefixes(types: Iterable[str]) -> tuple[bytes, ...]:
+    """Return what encoded events of these types begin with."""
+    return tuple(b'{"type":"%b"' % name.encode() for name in sorted(types))
+
+
+_RESULT = "TOOL_CALL_RESULT"
+_DOWNGRADED_PREFIXES = {profile: _prefixes(types - {_RESULT}) for profile, types in _DOWNGRADED_TYPES.items()}
+_RESULT_PREFIXES = _prefixes([_RESULT])
+_STATEFUL_PREFIXES = _prefixes(_STATEFUL_TYPES)
+_CONTENT_PARTS = b'"content":['
+
+
 def needs_downgrade(line: bytes, profile: Profile) -> bool:
     """Return True if this encoded event may differ for such a client. All others are sent as they are stored."""
-    if type_of_line(line) in _DOWNGRADED_TYPES[profile]:
+    if profile is Profile.V1:
+        return False
+    if line.startswith(_DOWNGRADED_PREFIXES[profile]):
+        return True
+    if line.startswith(_RESULT_PREFIXES) and _CONTENT_PARTS in line:
         return True
     return profile not in _KNOWS_SUBAGENTS and _SUBAGENT_MEMBER in line
 
 
 def depends_on_reader(line: bytes, profile: Profile) -> bool:
     """Return True if the downgraded event depends on what this reader was sent before, so that readers cannot share it."""
-    return profile not in _KNOWS_SUBAGENTS and type_of_line(line) in _STATEFUL_TYPES
+    return profile not in _KNOWS_SUBAGENTS and line.startswith(_STATEFUL_PREFIXES)
 
 
 class Downgrader:

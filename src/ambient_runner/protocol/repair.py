@@ -61,6 +61,8 @@ class Repairer:
         first_repaired_types: Type of the first repaired event by rule.
         call_names: Tool names of the calls started in this run, by call id.
         answered_call_ids: Ids of the calls that have a result in this run.
+        open_deltas: Open messages or calls and the owners of all, by the type of their deltas. `feed` returns a delta with text of an
+            open one and its owner as it is.
     """
 
     def __init__(
@@ -88,6 +90,11 @@ class Repairer:
         self._reasoning_spans = _StreamFamily(
             "reasoning-span", "reasoning", open_items.reasoning_spans, open_items.reasoning_owners
         )
+        self.open_deltas: Mapping[type[BaseEvent], tuple[Mapping[str, Event], OwnersById]] = {
+            TextMessageContent: (open_items.text_messages, open_items.message_owners),
+            ToolCallArgs: (open_items.tool_calls, open_items.call_owners),
+            ReasoningMessageContent: (open_items.reasoning_messages, open_items.reasoning_owners),
+        }
         self._started = False
         self._ended = False
         self._emitted: list[Event] = []

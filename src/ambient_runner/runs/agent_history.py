@@ -1,34 +1,51 @@
 """The messages of a run before middleware, repair and redaction: the agent's own MESSAGES_SNAPSHOT is compared with them.
 
 So a snapshot that repeats what the agent streamed changes nothing, even if middleware has changed the text on its way to the ledger.
-Nearly all agents send no snapshot, so the events are only collected, and folded when one comes. Of a delta only the text is kept: hundreds
-of thousands of event objects would make the garbage collector stop the server for a third of a second.
+Nearly all agents send no snapshot, so the events are only collected, and folded when one comes. Of a delta that continues the one before it
+only the text is kept, and in one list with the events: neither is work for the garbage collector.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
 from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
-from ambient_runner.protocol.events import MessagesSnapshot, TextMessageContent, ToolCallArgs, UserMessage, type_of
+from ambient_runner.protocol.events import (
+    Custom,
+    MessagesSnapshot,
+    Raw,
+    ReasoningMessageContent,
+    StateDelta,
+    StateSnapshot,
+    StepFinished,
+    StepStarted,
+    TextMessageContent,
+    ToolCallArgs,
+    UserMessage,
+    type_of,
+)
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.agent_events import ignore_repair
 
 if TYPE_CHECKING:
-    from ambient_runner.protocol.events import Custom, Event
+    from ambient_runner.protocol.events import Event
     from ambient_runner.runs.agent_events import CountRepair
     from ambient_runner.runs.run import Run
 
 __all__ = ["MAX_COLLECTED", "AgentHistory"]
 
-MAX_COLLECTED = 4096
-"""Events or consecutive deltas that are collected before they are folded."""
+MAX_COLLECTED = 1 << 15
+"""Events and texts that are collected before the oldest are folded."""
+_FOLDED_AT_ONCE = 256
+"""Events and texts that are folded without a turn for other tasks: about a millisecond."""
 
-_Delta = TextMessageContent | ToolCallArgs
+_Delta = TextMessageContent | ToolCallArgs | ReasoningMessageContent
+_UNRELATED_TYPES = frozenset({StateSnapshot, StateDelta, Custom, Raw, StepStarted, StepFinished})
+"""Types of events that no message depends on, and that can be large."""
 
 
 class AgentHistory:
@@ -37,11 +54,10 @@ class AgentHistory:
     def __init__(self, run: Run, count_repair: CountRepair = ignore_repair) -> None:
         self._run = run
         self._count_repair = count_repair
-        self._collected: list[Event | tuple[_Delta, list[str]]] = []
-        """Events, and deltas with the texts of those that continue them."""
+        self._collected: list[Event | str] = []
+        """Events, and after a delta the texts of those that continue it."""
         self._last_delta: _Delta | None = None
-        self._texts: list[str] = []
-        """The texts that continue `_last_delta`."""
+        """The last event, if it is a delta that others may continue."""
 
     @cached_property
     def _repairer(self) -> Repairer:
@@ -58,21 +74,25 @@ class AgentHistory:
 
     def add_event(self, event: Event) -> None:
         """Collect one event."""
-        last = self._last_delta
-        if last is not None and _continues(event, last):
-            self._texts.append(event.delta)
-        elif isinstance(event, _Delta) and type(event.delta) is str and event.metadata is None:
-            self._last_delta, self._texts = event, [event.delta]
-            self._collected.append((event, self._texts))
-        else:
+        if isinstance(event, _Delta):
+            if event.metadata is not None or type(event.delta) is not str:
+                self._last_delta = None
+                self._collected.append(event)
+            elif (last := self._last_delta) is not None and _have_same_stream(event, last):
+                self._collected.append(event.delta)
+            else:
+                self._last_delta = event
+                self._collected.append(event)
+        elif type(event) not in _UNRELATED_TYPES:
             self._last_delta = None
             self._collected.append(event)
-        if len(self._texts) >= MAX_COLLECTED or len(self._collected) >= MAX_COLLECTED:
-            self.fold()
+        if len(self._collected) >= MAX_COLLECTED:
+            self.fold_oldest()
 
     def merge_snapshot(self, snapshot: MessagesSnapshot) -> Custom | None:
         """Return the correction that makes the thread match the agent's snapshot; None if it does already."""
-        self.fold()
+        while self.fold_oldest():
+            pass
         legal = self._repairer.feed(snapshot)
         messages = [message for event in legal if isinstance(event, MessagesSnapshot) for message in event.messages]
         before = self._merge.repairs.copy()
@@ -81,24 +101,31 @@ class AgentHistory:
             self._count_repair(rule, type_of(snapshot), times)
         return correction
 
-    def fold(self) -> None:
-        """Apply the collected events, and forget them."""
-        for item in self._collected:
-            event = replace(item[0], delta="".join(item[1])) if isinstance(item, tuple) else item
-            for legal in self._repairer.feed(event):
+    def fold_oldest(self) -> bool:
+        """Apply the oldest of the collected events, and forget them. Return True if there are more: give other tasks a turn then."""
+        collected = self._collected
+        at = 0
+        while at < min(len(collected), _FOLDED_AT_ONCE):
+            event, after = collected[at], at + 1
+            while after < len(collected) and type(collected[after]) is str:
+                after += 1
+            if after > at + 1:
+                texts = cast("list[str]", collected[at + 1 : after])
+                first = cast("_Delta", event)
+                event = replace(first, delta="".join([first.delta, *texts]))
+            for legal in self._repairer.feed(cast("Event", event)):
                 self._merge.apply_event(legal)
-        self._collected.clear()
-        self._last_delta, self._texts = None, []
+            at = after
+        del collected[:at]
+        if not collected:
+            self._last_delta = None
+        return bool(collected)
 
 
-def _continues(event: Event, last: _Delta) -> TypeGuard[_Delta]:
-    """Return True if the event is one more delta of the same message or call, with no other fields than its text."""
-    match event:
-        case TextMessageContent():
-            is_same = type(last) is TextMessageContent and event.message_id == last.message_id
-        case ToolCallArgs():
-            is_same = type(last) is ToolCallArgs and event.tool_call_id == last.tool_call_id
-        case _:
-            return False
-    is_plain = event.metadata is None and type(event.delta) is str
-    return is_same and is_plain and event.subagent_run_id == last.subagent_run_id
+def _have_same_stream(delta: Any, last: Any) -> bool:
+    """Return True if both are deltas of the same message or call and owner."""
+    if type(delta) is not type(last) or delta.subagent_run_id != last.subagent_run_id:
+        return False
+    return (
+        delta.tool_call_id == last.tool_call_id if type(delta) is ToolCallArgs else delta.message_id == last.message_id
+    )

@@ -6,6 +6,7 @@ MESSAGES_SNAPSHOT restates the thread (`agent_history.py`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from ambient_runner.projections.state import SharedState, visible_patch
 from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.dropped_events import dropped_tool_names
 from ambient_runner.protocol.events import (
+    EVENT_TYPES,
     PROTOCOL_VERSION,
     Custom,
     Interrupt,
@@ -30,8 +32,6 @@ from ambient_runner.protocol.events import (
     StateDelta,
     StateSnapshot,
     Success,
-    TextMessageContent,
-    ToolCallArgs,
     ToolCallResult,
     ToolCallStart,
 )
@@ -60,7 +60,8 @@ snapshot of an adapter restates the thread, unless its bridge says that it does 
 _CLOSING = MessagesSnapshot(messages=[])
 """The snapshot at the end of a run, for middleware; the Runner writes its own."""
 
-_DELTAS = frozenset({TextMessageContent, ToolCallArgs})
+_EVENT_TYPES = frozenset(EVENT_TYPES)
+_CALL_TYPES = frozenset({ToolCallStart, ToolCallResult})
 
 
 def run_started(run: Run) -> RunStarted:
@@ -106,14 +107,20 @@ def frame_agent(
         collect = restatement.history.add_event if restatement else None
         try:
             async with agent.open_run(run) as events:
-                async for event in events:
-                    if type(event) in _DELTAS and not (restatement and restatement.is_due):
+                async for value in events:
+                    event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value)
+                    if rules.allow(event) and not (restatement and restatement.is_due):
+                        if type(event) in _CALL_TYPES:
+                            ending.absorb(event)
                         if collect is not None:
                             collect(event)
                         yield event
                         continue
-                    known = rules.apply(event, _coerce_event(coerce, event))
-                    outgoing = (*coerce.take_notices(), *(restatement.events_before(known) if restatement else ()))
+                    known = rules.apply(value, event)
+                    outgoing = (
+                        *coerce.take_notices(),
+                        *(await restatement.events_before(known) if restatement else ()),
+                    )
                     if not ending.absorb(known) and not sent_state.absorb(known):
                         outgoing = (*outgoing, known)
                     for each in map(to_plain_event, outgoing):
@@ -213,11 +220,13 @@ class _ThreadRestatement:
         self.history = AgentHistory(run, count_repair)
         self.is_due = False
 
-    def events_before(self, event: Event) -> Sequence[Event]:
+    async def events_before(self, event: Event) -> Sequence[Event]:
         """Inspect an event. Return the events before it: the correction by a snapshot, or the marker of the previous one."""
         if isinstance(event, _FRAME_TYPES):
             return ()
         if isinstance(event, MessagesSnapshot):
+            for _ in iter(self.history.fold_oldest, False):
+                await asyncio.sleep(0)
             correction = self.history.merge_snapshot(event) if event is not SNAPSHOT_MARKER else None
             self.is_due = event is not SNAPSHOT_MARKER and (self.is_due or correction is not None)
             return () if correction is None else (correction,)

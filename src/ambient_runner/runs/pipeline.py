@@ -1,7 +1,8 @@
 """The path of an agent's event to the ledger: repair, redact, encode, append. Every event of every run passes here, after all middleware.
 
-This is the hot path, and nothing here awaits. Nearly all events are text deltas of one message: those are collected until the agent pauses,
-and then redacted and encoded together. `storable.py` makes the other events encodable.
+This is the hot path, and nothing here awaits. Nearly all events are deltas, or start and end a message or a tool call: those are repaired
+at once and deferred until the agent pauses, and then redacted and encoded together (`deferred_events.py`). `storable.py` makes the other
+events encodable.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ambient_runner.errors import RedactionFailed
-from ambient_runner.ledger.records import Encoded, TextRun
+from ambient_runner.ledger.records import Encoded
 from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private, is_private_line
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol.dropped_events import drop_oversized_event
@@ -24,6 +25,7 @@ from ambient_runner.protocol.events import (
     Custom,
     MessagesSnapshot,
     Raw,
+    ReasoningMessageContent,
     RunError,
     RunFinished,
     RunStarted,
@@ -37,6 +39,7 @@ from ambient_runner.protocol.events import (
     encode_event,
 )
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
+from ambient_runner.runs.deferred_events import DEFERRED_TYPES, MAX_DEFERRED_CHARS, can_wait, encode_events
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.storable import (
@@ -66,9 +69,8 @@ CONDITIONALLY_WRITTEN = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
 _STATE_TYPES = frozenset({StateSnapshot, StateDelta})
 _UNBOUNDED_TYPES = frozenset({StateSnapshot, StateDelta, ActivitySnapshot, ActivityDelta, Custom})
 """Types of events that can have any number of values."""
+_DELTA_TYPES = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent})
 _CALL_TYPES = frozenset({ToolCallStart, ToolCallArgs, ToolCallResult})
-_MAX_DEFERRED_CHARS = 4096
-"""Characters of a text delta up to which it may be deferred."""
 
 
 def _is_cut_off(terminal: Terminal) -> bool:
@@ -103,17 +105,16 @@ class Pipeline:
         self._redactor = redactor
         # Bound once: these are called for every event.
         self._write = writer.append
-        self._append_lazily = writer.append_lazily  # The writer calls `_encode_deferred_deltas` back.
+        self._append_lazily = writer.append_lazily  # The writer calls `_encode_deferred_events` back.
         self._repair = repairer.feed
         self.redaction_guard = RedactionGuard()
         self._state = SharedState(state)
-        self._open_text_id: str | None = None
-        """Id of the message that is being streamed, if its next text delta can be deferred."""
-        self._deferred_deltas: list[TextMessageContent] = []
+        self._open_deltas = repairer.open_deltas
+        self._deferred_events: list[Event] = []
         self.last_event_at = 0.0
-        """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deltas count when they are encoded."""
+        """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deferred ones count once encoded."""
         self.busy_seconds = 0.0
-        """Time spent on events since the caller set this to 0, without deferred deltas."""
+        """Time spent on events since the caller set this to 0, without deferred ones."""
         self.terminal_event: Terminal | None = None
         self._held_corrections: list[Custom] = []
         """Corrections of the history that have not passed the middleware."""
@@ -139,31 +140,52 @@ class Pipeline:
 
     def push(self, event: Event) -> bool:
         """Accept one event. Return True if it was appended at once: then check if the writer is full."""
-        if (
-            type(event) is TextMessageContent
-            and event.message_id == self._open_text_id
-            and type(event.message_id) is str
-            and type(event.delta) is str
-            and 0 < len(event.delta) <= _MAX_DEFERRED_CHARS
-            and event.subagent_run_id is None
-            and event.metadata is None
-            and event.raw_event is None
-            and event.timestamp is None
-        ):
-            # One more text delta of the open message, with no other fields: nearly all events are.
-            if not self._deferred_deltas:
-                self._append_lazily(self._encode_deferred_deltas)
-            self._deferred_deltas.append(event)
+        kind = type(event)
+        if self.redaction_guard.error is not None:
+            pass  # `_push_now` raises it.
+        elif kind in _DELTA_TYPES:
+            delta: Any = event
+            name = delta.tool_call_id if kind is ToolCallArgs else delta.message_id
+            opened, owners = self._open_deltas[kind]
+            owner = delta.subagent_run_id
+            if (
+                type(name) is str
+                and name in opened
+                and owners[name] == owner
+                and (owner is None or type(owner) is str)
+                and type(delta.delta) is str
+                and 0 < len(delta.delta) <= MAX_DEFERRED_CHARS
+                and delta.metadata is None
+                and delta.raw_event is None
+                and delta.timestamp is None
+            ):
+                # One more delta of an open message or call, with no other fields: nearly all events are. The repairer would return it.
+                if not self._deferred_events:
+                    self._append_lazily(self._encode_deferred_events, self._deferred_events)
+                self._deferred_events.append(delta)
+                if kind is ToolCallArgs:
+                    self._record_call(delta)
+                return False
+        elif kind in DEFERRED_TYPES and can_wait(event):
+            self._defer(self._repair(event))
             return False
         self._push_now(event)
         return True
 
+    def _defer(self, events: Sequence[Event]) -> None:
+        """Defer legal events until the agent pauses, or one comes that cannot wait."""
+        if events and not self._deferred_events:
+            self._append_lazily(self._encode_deferred_events, self._deferred_events)
+        for event in events:
+            if type(event) in _CALL_TYPES:
+                self._record_call(event)
+            self._deferred_events.append(event)
+
     def _push_now(self, event: Event) -> None:
-        """Repair, redact and append the event, after the deferred deltas."""
+        """Repair, redact and append the event, after the deferred events."""
         started_at = time.monotonic()
-        self._write_deferred_deltas()
+        self._write_deferred_events()
         self.redaction_guard.check()
-        self._open_text_id = None
         check_delta(event)
         if type(event) in _UNBOUNDED_TYPES:
             event = drop_oversized_event(event)
@@ -173,8 +195,6 @@ class Pipeline:
             if type(legal) in _CALL_TYPES:
                 self._record_call(legal)
             self._write_redacted(legal)
-            if legal is event and type(legal) is TextMessageContent and legal.subagent_run_id is None:
-                self._open_text_id = legal.message_id
         self.last_event_at = time.monotonic()
         self.busy_seconds += self.last_event_at - started_at
 
@@ -202,36 +222,30 @@ class Pipeline:
         """Count an event that is not written as activity of the agent."""
         self.last_event_at = time.monotonic()
 
-    def _write_deferred_deltas(self) -> None:
-        """Append the deferred deltas before any other event is handled: the redactor must see everything in order.
+    def _write_deferred_events(self) -> None:
+        """Encode the deferred events before any other event is handled: the redactor must see everything in order.
 
-        The writer still calls the encoder back then, and gets nothing.
+        The writer still calls the encoder back, and gets nothing; it gets the lines before its next append.
         """
-        for line in self._encode_deferred_deltas().lines:
-            self._write(line)
+        encoded = self._encode_deferred_events()
+        if encoded.lines:
+            self._append_lazily(lambda: encoded, encoded.lines)
 
-    def _encode_deferred_deltas(self) -> Encoded:
-        """Encode the deferred deltas: the `DeferredEncoder` that the writer calls back, before its next append or when the agent pauses.
+    def _encode_deferred_events(self) -> Encoded:
+        """Encode the deferred events: the `DeferredEncoder` that the writer calls back, before its next append or when the agent pauses.
 
-        The redactor holds back the last of them, and releases those it held before. They are too short for one to exceed the size limit.
+        The redactor holds back the last deltas, and releases those it held before.
         """
-        deltas, self._deferred_deltas = self._deferred_deltas, []
-        if not deltas:
+        events, self._deferred_events = self._deferred_events, []
+        if not events:
             return Encoded([])
         self.last_event_at = time.monotonic()
         try:
             with self.redaction_guard:
-                released = self._redactor.feed_deltas(deltas)
+                released = self._redactor.feed_batch(events)
         except RedactionFailed:  # The writer calls this for many runs at once: the guard ends this one.
-            self._open_text_id = None
             return Encoded([])
-        try:
-            lines = [encode_event(delta) for delta in released]
-        except ValueError:
-            return Encoded([encode_storable(delta) for delta in released])
-        if not released:
-            return Encoded([])
-        return Encoded(lines, TextRun(released[0].message_id, "".join([delta.delta for delta in released])))
+        return encode_events(released)
 
     def store_private(self, event: Custom) -> None:
         """Store a private entry of the adapter (`projections.private_entries`).
@@ -252,7 +266,7 @@ class Pipeline:
             self._write_private(cast("Custom", event))
 
     def _write_private(self, event: Custom) -> None:
-        self._write_deferred_deltas()
+        self._write_deferred_events()
         if event.name == HISTORY_EVENT:
             # A correction states the text until now, what is held back of it included.
             with self.redaction_guard:
@@ -281,7 +295,7 @@ class Pipeline:
         """
         if self.terminal_event is not None:
             return
-        self._write_deferred_deltas()
+        self._write_deferred_events()
         if _is_cut_off(terminal):
             self._redactor.drop_unfinished()
         for closing in self._repairer.close():

@@ -146,7 +146,27 @@ def test_metadata_of_a_delta_is_sent_although_its_text_belongs_to_a_secret() -> 
 def test_metadata_of_a_held_delta_is_redacted_when_plain_ones_release_it() -> None:
     redactor = Redactor([SECRET])
     assert fed(redactor, [text("a "), text("so", metadata={"k": SECRET})]) == [text("a ")]
-    assert redactor.feed_deltas([text(" b ")]) == [text("so", metadata={"k": REDACTED}), text(" b ")]
+    assert redactor.feed_batch([text(" b ")]) == [text("so", metadata={"k": REDACTED}), text(" b ")]
+
+
+def test_a_whole_message_is_divided_as_it_came_whether_a_batch_has_a_secret_or_not() -> None:
+    """Otherwise the deltas of one message would tell that another, which the client does not see, has a secret."""
+    shown = [
+        TextMessageStart(message_id="m"),
+        text("one two"),
+        text(" three f"),
+        text("our"),
+        TextMessageEnd(message_id="m"),
+    ]
+    for value in ("nothing", SECRET):
+        call = [
+            ToolCallStart(tool_call_id="c", tool_call_name="look"),
+            ToolCallArgs(tool_call_id="c", delta=value),
+            ToolCallEnd(tool_call_id="c"),
+        ]
+        released = Redactor([SECRET]).feed_batch([*shown, *call])
+        assert list(released[: len(shown)]) == shown
+        assert [each.delta for each in released if isinstance(each, ToolCallArgs)] == [value.replace(SECRET, REDACTED)]
 
 
 def test_a_secret_longer_than_any_window_is_held_whole() -> None:

@@ -83,6 +83,10 @@ class HeldDeltas(Generic[_D]):
         """False if a delta has had more than its id and text."""
         self.replacement_count = 0
 
+    @property
+    def held_count(self) -> int:
+        return len(self._deltas)
+
     def feed(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
         """Add deltas. Return those that may be sent now, with secrets replaced."""
         added = "".join([delta.delta for delta in deltas])
@@ -98,6 +102,12 @@ class HeldDeltas(Generic[_D]):
         released = self._release(self._take_until(cut), secrets)
         self._run_start = cut - (length - len(self._text))
         return released
+
+    def redact_whole(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
+        """Return all deltas of a message, with secrets replaced and otherwise divided as they are."""
+        self._text = "".join([delta.delta for delta in deltas])
+        self._deltas = list(deltas)
+        return self.flush(secrets)
 
     def flush(self, secrets: Secrets) -> list[_D]:
         """Return all held deltas: the message has ended."""

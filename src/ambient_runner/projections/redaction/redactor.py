@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -18,12 +19,15 @@ from ambient_runner.protocol.events import (
     MessagesSnapshot,
     ReasoningMessageContent,
     ReasoningMessageEnd,
+    ReasoningMessageStart,
     RunError,
     RunFinished,
     TextMessageContent,
     TextMessageEnd,
+    TextMessageStart,
     ToolCallArgs,
     ToolCallEnd,
+    ToolCallStart,
     encode_event,
     type_of,
 )
@@ -38,7 +42,18 @@ __all__ = ["Redactor"]
 _UNREDACTED_FIELDS = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
 _SLICE_ITEMS = 256
 """Members or items of a value that are searched at once."""
-_TEXT, _REASONING, _CALL = "text", "reasoning", "call"
+_STREAM_KINDS: dict[type[Any], str] = {
+    TextMessageContent: "text",
+    ReasoningMessageContent: "reasoning",
+    ToolCallArgs: "call",
+}
+_ENDED_KINDS: dict[type[Any], str] = {TextMessageEnd: "text", ReasoningMessageEnd: "reasoning", ToolCallEnd: "call"}
+_StreamKey = tuple[str, str]
+"""Kind and id of a message or call."""
+_Positioned = list[tuple[int, Delta]]
+"""Deltas of one message or call, each with its position in a batch."""
+_BETWEEN_TEXTS = "\0"
+"""Between texts that are searched together: a character that no value and no pattern has."""
 
 _E = TypeVar("_E", bound=BaseEvent)
 _D = TypeVar("_D", bound=Delta)
@@ -52,10 +67,10 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] | Secrets) -> None:
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
-        self._streams: dict[tuple[str, str], HeldDeltas[Any]] = {}
+        self._streams: dict[_StreamKey, HeldDeltas[Any]] = {}
         """The open messages and calls, by kind and id."""
-        self._clean_ids: set[str] = set()
-        """Ids of messages and calls that contain no secret, so that they are not searched in every delta."""
+        self._clean_ids: set[tuple[str, str | None]] = set()
+        """Ids of messages and calls with their owners that contain no secret, so that they are not searched in every delta."""
         self._searches = self._secrets.searches
         self.counts: Counter[str] = Counter()
         """Number of replacements by event type; "text" and "value" for what was not an event."""
@@ -65,32 +80,87 @@ class Redactor:
         if self._secrets.is_empty:
             return (event,)
         self._forget_clean_ids()
-        match event:
-            case TextMessageContent() | ToolCallArgs() | ReasoningMessageContent():
-                return self._feed_delta(event)
-            case TextMessageEnd():
-                return (*self._flush_stream((_TEXT, event.message_id)), self._redact_event(event))
-            case ToolCallEnd():
-                return (*self._flush_stream((_CALL, event.tool_call_id)), self._redact_event(event))
-            case ReasoningMessageEnd():
-                return (*self._flush_stream((_REASONING, event.message_id)), self._redact_event(event))
-            case RunFinished() | RunError() | MessagesSnapshot(messages=[_, *_]):
-                return (*self.flush(), self._redact_event(event))
-            case _:
-                return (self._redact_event(event),)
+        if isinstance(event, Delta):
+            return self._feed_stream(_stream_of(event), (event,))
+        return self._feed_other(event)
+
+    def feed_batch(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Return the events that may be written now in place of these: `feed` for many at once.
+
+        The deltas of one message or call are searched together, and all other events together. Deltas must have no metadata and no raw
+        event, and those of one message one owner. No event passes another of the same message.
+        """
+        if self._secrets.is_empty:
+            return events
+        self._forget_clean_ids()
+        if (only := _only_stream(events)) is not None:
+            return self._feed_stream(only, cast("Sequence[Delta]", events), are_alike=True)
+        return self._feed_mixed(events)
+
+    def _feed_mixed(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Feed deltas of several messages and other events. What is released has the position of its event, and is sorted by it."""
+        are_clean = self._are_clean([event for event in events if type(event) not in _STREAM_KINDS])
+        open_deltas: dict[_StreamKey, _Positioned] = {}
+        whole: list[_Positioned] = []
+        """The deltas of messages that begin and end in this batch: nothing of them has to be held back."""
+        released: list[tuple[int, Event]] = []
+        for at, event in enumerate(events):
+            if isinstance(event, Delta):
+                open_deltas.setdefault(_stream_of(event), []).append((at, event))
+                continue
+            if (ended := _ended_stream(event)) is not None:
+                deltas = open_deltas.pop(ended, None)
+                if (
+                    deltas
+                    and ended not in self._streams
+                    and (ended[1], deltas[0][1].subagent_run_id) in self._clean_ids
+                ):
+                    whole.append(deltas)
+                elif deltas:
+                    released += self._feed_positioned(deltas)
+            elif _ends_all(event):
+                for deltas in open_deltas.values():
+                    released += self._feed_positioned(deltas)
+                open_deltas.clear()
+            if are_clean and ended not in self._streams and not _ends_all(event):
+                released.append((at, event))
+            else:
+                released += [(at, each) for each in self._feed_other(event, is_clean=are_clean)]
+        for deltas in open_deltas.values():
+            released += self._feed_positioned(deltas)
+        released += self._feed_whole(whole)
+        released.sort(key=itemgetter(0))
+        return [event for _, event in released]
+
+    def _feed_whole(self, messages: Sequence[_Positioned]) -> Iterable[tuple[int, Event]]:
+        """Return the deltas of whole messages, divided as they came. All are searched together, each alone only if there is a secret."""
+        texts = ["".join([delta.delta for _, delta in deltas]) for deltas in messages]
+        if not self._secrets.contains_secret(_BETWEEN_TEXTS.join(texts)):
+            return [each for deltas in messages for each in deltas]
+        released: list[tuple[int, Event]] = []
+        for deltas in messages:
+            stream = HeldDeltas[Any]()
+            stream.is_plain = deltas[0][1].subagent_run_id is None
+            redacted = stream.redact_whole([delta for _, delta in deltas], self._secrets)
+            kept = self._release(_stream_of(deltas[0][1]), stream, redacted)
+            released += [(deltas[at][0], event) for at, event in enumerate(kept)]
+        return released
+
+    def _feed_positioned(self, deltas: _Positioned) -> Iterable[tuple[int, Event]]:
+        """Feed deltas of one stream, with their positions in a batch. Return what is released with its position.
+
+        Counted from the end: what is still held are the last deltas, and what was held before the batch comes first.
+        """
+        key = _stream_of(deltas[0][1])
+        released = self._feed_stream(key, [delta for _, delta in deltas], are_alike=True)
+        shift, last = len(deltas) - self._streams[key].held_count - len(released), len(deltas) - 1
+        return [(deltas[min(max(at + shift, 0), last)][0], event) for at, event in enumerate(released)]
 
     def _forget_clean_ids(self) -> None:
         """Search all ids again after secrets were added."""
         if self._searches != (current := self._secrets.searches):
             self._searches = current
             self._clean_ids.clear()
-
-    def feed_deltas(self, deltas: Sequence[TextMessageContent]) -> list[TextMessageContent]:
-        """Return the deltas that may be written now, after these of one message with no other fields: `feed` for many at once."""
-        if self._secrets.is_empty:
-            return list(deltas)
-        self._forget_clean_ids()
-        return self._feed_stream((_TEXT, deltas[0].message_id), deltas, are_plain=True)
 
     def flush(self) -> list[Event]:
         """Return everything held back, as deltas of its messages and calls. They stay open."""
@@ -108,25 +178,40 @@ class Redactor:
         """Return a copy of a JSON value or Struct with secrets replaced in every string, member names included."""
         return value if self._secrets.is_empty else self._redact_any(value, "value")
 
-    def _feed_delta(self, event: Delta) -> Sequence[Event]:
-        match event:
-            case ToolCallArgs():
-                key = (_CALL, event.tool_call_id)
-            case ReasoningMessageContent():
-                key = (_REASONING, event.message_id)
-            case _:
-                key = (_TEXT, event.message_id)
-        return self._feed_stream(key, (event,))
+    def _feed_other(self, event: Event, *, is_clean: bool = False) -> Sequence[Event]:
+        """Return an event that is no delta, after what was held back of the message that it ends. One that is clean is not searched."""
+        written = event if is_clean else self._redact_event(event)
+        if (ended := _ended_stream(event)) is not None:
+            return (*self._flush_stream(ended), written)
+        return (*self.flush(), written) if _ends_all(event) else (written,)
 
-    def _feed_stream(self, key: tuple[str, str], deltas: Sequence[_D], *, are_plain: bool = False) -> list[_D]:
+    def _are_clean(self, events: Sequence[Event]) -> bool:
+        """Return True if none of the events contains a secret. Remember the ids of those that start a message or call."""
+        try:
+            if self._secrets.may_contain_secret(b" ".join([encode_event(event) for event in events])):
+                return False
+        except (TypeError, ValueError):
+            return False
+        for event in events:
+            match event:
+                case TextMessageStart() | ReasoningMessageStart():
+                    self._clean_ids.add((event.message_id, event.subagent_run_id))
+                case ToolCallStart():
+                    self._clean_ids.add((event.tool_call_id, event.subagent_run_id))
+                case _:
+                    pass
+        return True
+
+    def _feed_stream(self, key: _StreamKey, deltas: Sequence[_D], *, are_alike: bool = False) -> list[_D]:
+        """Feed deltas of one stream. Of those that are alike, only the first is looked at for other fields."""
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = HeldDeltas[Any]()
-        if not are_plain and any(map(_has_other_fields, deltas)):
+        if any(map(_has_other_fields, deltas[:1] if are_alike else deltas)):
             stream.is_plain = False
         return self._release(key, stream, stream.feed(deltas, self._secrets))
 
-    def _release(self, key: tuple[str, str], stream: HeldDeltas[_D], released: list[_D]) -> list[_D]:
+    def _release(self, key: _StreamKey, stream: HeldDeltas[_D], released: list[_D]) -> list[_D]:
         """Return released deltas with their other fields redacted, and without those that have nothing left."""
         if not released:
             return released
@@ -135,26 +220,27 @@ class Redactor:
             stream.replacement_count = 0
             released = [delta for delta in released if delta.delta or delta.metadata is not None]
         name = key[1]
-        if stream.is_plain and name in self._clean_ids:
+        if stream.is_plain and (name, None) in self._clean_ids:
             return released
         return [self._redact_extras(delta, name) for delta in released]
 
     def _redact_extras(self, delta: _D, name: str) -> _D:
         """Redact the ids, metadata and raw event of a delta whose text is already redacted."""
-        if not _has_other_fields(delta) and name in self._clean_ids:
+        ids = (name, delta.subagent_run_id)
+        if delta.metadata is None and delta.raw_event is None and ids in self._clean_ids:
             return delta
         empty = replace(delta, delta="")
         searched = self._redact_event(empty)
         if searched is not empty:
             return replace(searched, delta=delta.delta)
-        self._clean_ids.add(name)
+        self._clean_ids.add(ids)
         return delta
 
-    def _flush_stream(self, key: tuple[str, str]) -> list[Event]:
+    def _flush_stream(self, key: _StreamKey) -> list[Event]:
         stream = self._streams.pop(key, None)
         return self._flush(key, stream) if stream else []
 
-    def _flush(self, key: tuple[str, str], stream: HeldDeltas[Any]) -> list[Event]:
+    def _flush(self, key: _StreamKey, stream: HeldDeltas[Any]) -> list[Event]:
         return self._release(key, stream, stream.flush(self._secrets))
 
     def _redact_event(self, event: _E) -> _E:
@@ -230,6 +316,37 @@ class Redactor:
     def _add_count(self, counted: str, count: int) -> None:
         if count:
             self.counts[counted] += count
+
+
+def _stream_of(delta: Any) -> _StreamKey:
+    kind = _STREAM_KINDS[type(delta)]
+    return kind, delta.tool_call_id if kind == "call" else delta.message_id
+
+
+def _only_stream(events: Sequence[Any]) -> _StreamKey | None:
+    """Return the stream if all events are deltas of it: nearly all batches are. None for any others."""
+    kinds: set[type[Any]] = set(map(type, events))
+    if len(kinds) > 1 or type(events[0]) not in _STREAM_KINDS:
+        return None
+    stream = _stream_of(events[0])
+    ids: set[str] = (
+        {each.tool_call_id for each in events} if ToolCallArgs in kinds else {each.message_id for each in events}
+    )
+    return stream if len(ids) == 1 else None
+
+
+def _ended_stream(event: Any) -> _StreamKey | None:
+    """Return the message or call that the event ends; None if it ends none."""
+    kind = _ENDED_KINDS.get(cast("type[Any]", type(event)))
+    if kind is None:
+        return None
+    return kind, event.tool_call_id if kind == "call" else event.message_id
+
+
+def _ends_all(event: Event) -> bool:
+    """Return True for an event before which everything held back must be written."""
+    kind = type(event)
+    return kind is RunFinished or kind is RunError or (isinstance(event, MessagesSnapshot) and bool(event.messages))
 
 
 def _has_other_fields(delta: Delta) -> bool:

@@ -43,12 +43,14 @@ class UnwrappedText:
 
 def has_wrapped_lines(encoded: bytes) -> bool:
     """Return True if an encoded event may have wrapped lines."""
-    return _LONG_LINE_ENCODED.search(encoded) is not None
+    has_break = b"\\" in encoded or b"\n" in encoded or b"\r" in encoded  # Nearly no delta has one, and this is quick.
+    return has_break and _LONG_LINE_ENCODED.search(encoded) is not None
 
 
 def has_long_line(text: str) -> bool:
     """Return True if a text may have wrapped lines."""
-    return _LONG_LINE.search(text) is not None
+    has_break = "\n" in text or "\r" in text or "\\" in text
+    return has_break and _LONG_LINE.search(text) is not None
 
 
 def unwrap_lines(text: str) -> UnwrappedText | None:

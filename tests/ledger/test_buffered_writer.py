@@ -1,0 +1,66 @@
+"""When the writer submits what it has: at once if nothing of it is being committed, otherwise once the producer pauses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from ambient_runner.ledger.buffered_writer import BufferedWriter, FlushScheduler
+from ambient_runner.ledger.records import Encoded, ThreadKey
+
+if TYPE_CHECKING:
+    from ambient_runner.ledger.buffered_writer import Append, WriterBackend
+
+
+def writer_of(submitted: list[list[bytes]]) -> BufferedWriter:
+    def submit(appends: list[Append]) -> None:
+        submitted.extend(append.lines for append in appends)
+
+    return BufferedWriter(
+        cast("WriterBackend", None),
+        FlushScheduler(submit),
+        thread=ThreadKey("", "local", "t"),
+        run="r",
+        epoch="epoch",
+        token=1,
+        last=0,
+        has_begun=True,
+        has_ended=False,
+    )
+
+
+async def test_the_entries_of_a_producer_that_awaits_after_each_collect_while_a_batch_is_committed() -> None:
+    submitted: list[list[bytes]] = []
+    writer = writer_of(submitted)
+    for number in range(12):
+        writer.append(b"%d" % number)
+        await asyncio.sleep(0)
+    assert submitted == [[b"0"]]
+    writer.mark_committed(1, 1, 1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert submitted == [[b"0"], [b"%d" % number for number in range(1, 12)]]
+
+
+async def test_deferred_events_are_not_encoded_to_see_if_the_producer_goes_on() -> None:
+    submitted: list[list[bytes]] = []
+    writer = writer_of(submitted)
+    pending: list[bytes] = []
+    encoded: list[int] = []
+
+    def encode() -> Encoded:
+        encoded.append(len(pending))
+        return Encoded(list(pending))
+
+    writer.append(b"first")
+    await asyncio.sleep(0)
+    for number in range(10):
+        pending.append(b"%d" % number)
+        if number == 0:
+            writer.append_lazily(encode, pending)
+        await asyncio.sleep(0)
+    assert encoded == []
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert encoded == [10]
+    assert submitted == [[b"first"], pending]

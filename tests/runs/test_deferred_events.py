@@ -1,0 +1,153 @@
+"""Events that are deferred, redacted and encoded together are those of the plain path: repaired, redacted and encoded one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ambient_runner.projections.redaction import Redactor
+from ambient_runner.protocol import events as e
+from ambient_runner.protocol.repair import Repairer
+from ambient_runner.protocol.verify import Verifier
+from ambient_runner.runs.deferred_events import encode_events
+from ambient_runner.runs.pipeline import Pipeline
+from ambient_runner.runs.storable import encode_storable
+from tests.protocol.strategies import CONTENTS, IDS, RUN, TAGS, THREAD
+from tests.runs.test_pipeline import SECRET, Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ambient_runner.ledger.base import Writer
+
+OTHER_SECRET = "x12345-a-b"
+PIECES = st.sampled_from(
+    ["s", "sk", "-1234567890", SECRET, f"is {SECRET} and", "k-", "x", "12345", "-a-b", "a b", " ", "é\n", "a\ud83d"]
+)
+METADATA = st.sampled_from([None, None, None, {"k": SECRET}])
+DELTAS: list[st.SearchStrategy[e.Event]] = [
+    st.builds(e.TextMessageContent, message_id=IDS, delta=PIECES, subagent_run_id=TAGS, metadata=METADATA),
+    st.builds(e.ReasoningMessageContent, message_id=IDS, delta=PIECES, subagent_run_id=TAGS, metadata=METADATA),
+    st.builds(e.ToolCallArgs, tool_call_id=IDS, delta=PIECES, subagent_run_id=TAGS, metadata=METADATA),
+]
+WITH_SECRETS: list[st.SearchStrategy[e.Event]] = [
+    st.builds(e.TextMessageStart, message_id=st.just(SECRET), name=st.sampled_from([None, SECRET])),
+    st.builds(e.TextMessageContent, message_id=st.just(SECRET), delta=PIECES),
+    st.builds(e.ToolCallStart, tool_call_id=IDS, tool_call_name=st.sampled_from(["look", SECRET])),
+    st.builds(e.ToolCallResult, message_id=IDS, tool_call_id=IDS, content=PIECES),
+]
+STREAMS = st.lists(st.one_of(CONTENTS, *DELTAS, *DELTAS, *WITH_SECRETS), max_size=40)
+TERMINALS = st.sampled_from(
+    [
+        e.RunFinished(thread_id=THREAD, run_id=RUN),
+        e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=e.Cancelled()),
+        e.RunError(message="it broke", code="broken"),
+    ]
+)
+
+
+def unstamped(lines: Sequence[bytes]) -> list[bytes]:
+    """Return the lines without their timestamps, which differ from one path to the other."""
+    return [e.encode_event(msgspec.structs.replace(e.decode_event(line), timestamp=None)) for line in lines]
+
+
+def deferred_lines(events: Sequence[e.Event], cuts: Sequence[bool], secrets: Sequence[str]) -> list[bytes]:
+    """Return what the pipeline writes if the agent pauses where `cuts` says."""
+    lines = Lines()
+    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor(secrets))
+    pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
+    for event, is_pause in zip(events, cuts, strict=False):
+        pipeline.push(event)
+        if is_pause:
+            lines.run_lazy_append()
+    lines.run_lazy_append()
+    return unstamped(lines.lines)
+
+
+def plain_lines(events: Sequence[e.Event], secrets: Sequence[str]) -> list[bytes]:
+    """Return what is written if every event is repaired, redacted and encoded alone."""
+    repairer, redactor = Repairer(THREAD, RUN), Redactor(secrets)
+    lines: list[bytes] = []
+    for event in (e.RunStarted(thread_id=THREAD, run_id=RUN), *events):
+        for legal in repairer.feed(event):
+            lines += [encode_storable(clean) for clean in redactor.feed(legal)]
+    return unstamped(lines)
+
+
+def texts_of(lines: Sequence[bytes]) -> dict[tuple[str, str], str]:
+    """Return the text of every message and the arguments of every call, by type and id."""
+    found: defaultdict[tuple[str, str], str] = defaultdict(str)
+    for event in map(e.decode_event, lines):
+        match event:
+            case e.TextMessageContent() | e.ReasoningMessageContent():
+                found[e.type_of(event), event.message_id] += event.delta
+            case e.ToolCallArgs():
+                found[e.type_of(event), event.tool_call_id] += event.delta
+            case _:
+                pass
+    return dict(found)
+
+
+def others_of(lines: Sequence[bytes]) -> list[bytes]:
+    return [line for line in lines if b'"delta":"' not in line]
+
+
+@given(events=STREAMS, cuts=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_without_secrets_the_lines_are_those_of_the_plain_path(events: list[e.Event], cuts: list[bool]) -> None:
+    assert deferred_lines(events, cuts, ()) == plain_lines(events, ())
+
+
+@given(events=STREAMS, cuts=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_with_secrets_all_texts_and_events_are_those_of_the_plain_path(events: list[e.Event], cuts: list[bool]) -> None:
+    """Only where a text is divided may differ, and what comes before it of other messages."""
+    secrets = [SECRET, OTHER_SECRET]
+    end = e.RunFinished(thread_id=THREAD, run_id=RUN)
+    deferred, plain = deferred_lines([*events, end], [*cuts, True], secrets), plain_lines([*events, end], secrets)
+    assert not any(secret.encode() in line for secret in secrets for line in deferred)
+    assert others_of(deferred) == others_of(plain)
+    assert texts_of(deferred) == texts_of(plain)
+
+
+@given(
+    events=STREAMS, cuts=st.lists(st.booleans(), min_size=40, max_size=40), terminal=TERMINALS, seen=st.integers(0, 40)
+)
+def test_a_run_that_ends_anywhere_leaves_a_legal_stream_with_the_same_texts(
+    events: list[e.Event], cuts: list[bool], terminal: e.Terminal, seen: int
+) -> None:
+    written: list[list[bytes]] = []
+    for pauses in (cuts, [True] * len(cuts)):
+        lines = Lines()
+        pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor([SECRET, OTHER_SECRET]))
+        pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
+        for event, is_pause in zip(events[:seen], pauses, strict=False):
+            pipeline.push(event)
+            if is_pause:
+                lines.run_lazy_append()
+        pipeline.end_run(terminal)
+        lines.run_lazy_append()
+        written.append(unstamped(lines.lines))
+    together, alone = written
+    verifier = Verifier()
+    for line in together:
+        verifier.check(e.decode_event(line))
+    verifier.finish()
+    assert SECRET.encode() not in b"".join(together)
+    assert others_of(together) == others_of(alone)
+    assert texts_of(together) == texts_of(alone)
+
+
+@given(texts=st.lists(st.text(min_size=1), min_size=1), owner=st.sampled_from([None, "s"]))
+def test_the_joined_text_is_known_for_deltas_of_one_message_of_the_agent_only(
+    texts: list[str], owner: str | None
+) -> None:
+    deltas: list[Any] = [e.TextMessageContent(message_id="m", delta=text, subagent_run_id=owner) for text in texts]
+    encoded = encode_events(deltas)
+    assert encoded.lines == [e.encode_event(delta) for delta in deltas]
+    assert (encoded.text is not None) == (owner is None)
+    assert encoded.text is None or encoded.text == ("m", "".join(texts))
+    assert encode_events([*deltas, e.TextMessageContent(message_id="n", delta="x")]).text is None
+    assert encode_events([*deltas, e.ToolCallArgs(tool_call_id="m", delta="x")]).text is None
