@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
-__all__ = ["HANG_SECONDS", "PROBE", "promised_within", "scaled", "slowness", "unless_hung"]
+__all__ = ["HANG_SECONDS", "PROBE", "cpu_seconds", "promised_within", "scaled", "slowness", "unless_hung"]
 
 HANG_SECONDS = 200.0
 """Nothing in a test takes that long, however busy the machine: less than pytest's own timeout, which knows less of the cause."""
@@ -56,6 +56,16 @@ def scaled(seconds: float) -> float:
     """
     factor = slowness()
     return seconds if factor < 1.5 else seconds * 2 * factor
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU time of the fastest of several calls: compare two of them to see how a cost grows."""
+    times: list[float] = []
+    for _ in range(_SAMPLES):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return min(times)
 
 
 def slowness() -> float:

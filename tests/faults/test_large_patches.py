@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +15,7 @@ from ambient_runner.projections.json_patch import PatchTooLarge, apply_patch
 from ambient_runner.protocol.events import ActivityDelta, ActivitySnapshot, Custom, Event, StateDelta, StateSnapshot
 from ambient_runner.protocol.limits import MAX_PATCH_OPERATIONS
 from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
-from tests.machine_speed import unless_hung
+from tests.machine_speed import cpu_seconds, unless_hung
 from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
 
 if TYPE_CHECKING:
@@ -25,17 +24,6 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Run
 
 MAX_PAUSE = 0.1  # seconds
-MEASUREMENTS = 3
-
-
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """Return the CPU time of the fastest of several calls."""
-    times: list[float] = []
-    for _ in range(MEASUREMENTS):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return min(times)
 
 
 def adds(count: int) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ from ambient_runner.protocol.events import (
     UserMessage,
 )
 from ambient_runner.protocol.limits import MAX_MESSAGE_DEPTH, nesting_depth
+from tests.machine_speed import cpu_seconds
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Message
@@ -132,6 +134,21 @@ def test_parallel_calls_share_their_message_and_results_follow_it_in_order_of_ar
         ToolMessage(id="t1", tool_call_id="c1", content="one", metadata={"ms": 3}),
         AssistantMessage(id="b", content="later"),
     ]
+
+
+@pytest.mark.parametrize("parents", [1, 2, 20])
+def test_the_cost_of_many_results_is_linear(parents: int) -> None:
+    """The end of a message's results was searched from its beginning: 20,000 calls of one turn stopped the server for minutes."""
+
+    def fold(count: int) -> None:
+        calls = [
+            ToolCallStart(tool_call_id=f"c{at}", tool_call_name="look", parent_message_id=f"m{at % parents}")
+            for at in range(count)
+        ]
+        results = [ToolCallResult(message_id=f"r{at}", tool_call_id=f"c{at}", content="x") for at in range(count)]
+        assert len(folded(*calls, *results).messages()) == parents + count
+
+    assert cpu_seconds(lambda: fold(8_000)) < 25 * cpu_seconds(lambda: fold(800))
 
 
 def test_a_call_without_a_parent_gets_a_message_of_its_own() -> None:

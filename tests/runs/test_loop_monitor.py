@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sysconfig
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,7 +14,7 @@ import pytest
 
 from ambient_runner.runs.loop_monitor import report_blocked_loop
 from ambient_runner.runs.run import Run
-from ambient_runner.runs.user_frames import shorten_path
+from ambient_runner.runs.user_frames import is_user_code, shorten_path
 from tests.machine_speed import unless_hung
 from tests.world import ScriptedAgent, run_once, runner_of, said, user
 
@@ -123,6 +125,12 @@ async def test_a_call_that_keeps_the_interpreter_lock_until_it_ends_is_reported_
     messages = await warnings_of(calculating, caplog)
     assert messages
     assert all("blocked" in message for message in messages)
+
+
+def test_the_command_itself_is_no_code_of_the_user() -> None:
+    """`ambient` was named as the place that blocks where our own code does."""
+    assert not is_user_code(str(Path(sysconfig.get_path("scripts")) / "ambient"))
+    assert is_user_code(__file__)
 
 
 async def test_an_agent_that_only_waits_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:

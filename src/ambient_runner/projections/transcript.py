@@ -63,7 +63,16 @@ class Transcript:
     so a run on a long thread pays for its own messages only.
     """
 
-    __slots__ = ("_by_id", "_calls", "_estimated_bytes", "_growing", "_order", "removed_ids", "withdrawn_ids")
+    __slots__ = (
+        "_by_id",
+        "_calls",
+        "_estimated_bytes",
+        "_growing",
+        "_last_results",
+        "_order",
+        "removed_ids",
+        "withdrawn_ids",
+    )
 
     def __init__(
         self, messages: Iterable[Message] = (), removed_ids: Iterable[str] = (), withdrawn_ids: Iterable[str] = ()
@@ -74,6 +83,8 @@ class Transcript:
         """The message of each call, by the call's id."""
         self._growing: dict[StreamedMessage, dict[str, StreamedCall]] = {}
         """The messages that change, each with its calls by id."""
+        self._last_results: dict[str, tuple[Message | StreamedMessage, StreamedMessage, int]] = {}
+        """Messages with calls, by their ids, each with its last result and the index of that. Later insertions can only have raised it."""
         self._estimated_bytes = 0
         self.removed_ids = set(removed_ids)
         """Ids of messages that a correction removed: a client that still has one does not add it again."""
@@ -175,6 +186,7 @@ class Transcript:
     def _settle(self) -> list[Message]:
         """Replace the messages that have changed by their values. Return all messages."""
         at = len(self._order)
+        self._last_results.clear()
         while self._growing:
             at -= 1  # Most of them are the last ones.
             item = self._order[at]
@@ -218,6 +230,7 @@ class Transcript:
         self._by_id.clear()
         self._calls.clear()
         self._growing.clear()
+        self._last_results.clear()
         self._estimated_bytes = 0
         self.add_messages(messages)
 
@@ -346,10 +359,22 @@ class Transcript:
             metadata=event.metadata,
         )
         known = self._calls.get(event.tool_call_id)
-        self._insert_message(message, at=self._after_results(known) if known else None)
+        if known is None:
+            self._insert_message(message)
+            return
+        at = self._after_results(known)
+        self._last_results[_latest(known).id] = known, self._insert_message(message, at), at
 
     def _after_results(self, owner: Message | StreamedMessage) -> int:
-        at = self._index_of(owner) + 1
+        """Return the index after the results of a message's calls. It is found from its last one: a message may have thousands."""
+        found = self._last_results.get(_latest(owner).id)
+        if found is not None and found[0] is owner:
+            _, last, at = found
+            while self._order[at] is not last:
+                at += 1
+        else:
+            at = self._index_of(owner)
+        at += 1
         while at < len(self._order) and type(_latest(self._order[at])) is ToolMessage:
             at += 1
         return at

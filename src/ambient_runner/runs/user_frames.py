@@ -24,7 +24,7 @@ __all__ = [
 
 _NOT_USER_CODE = [
     Path(__file__).parents[1],
-    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")),
 ]
 _IDLE_FILES = frozenset({"selectors.py", "windows_events.py"})
 """Files of the standard library in which an event loop waits for I/O: it is idle there, not blocked."""
