@@ -389,10 +389,12 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
     return seen
 
 
-def test_ctrl_c_stops_the_run_and_reports_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_run_and_reports_it(tmp_path: Path, ending: signal.Signals) -> None:
+    """Only Ctrl-C did: after a SIGTERM, or a closed terminal, the run was active until it was found abandoned."""
     with child(tmp_path, "run", "demo", "hang", "--thread", "t1") as process:
         read_until(process, "hanging")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         out, _ = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, "[cancelled]" in out, "Traceback" in out) == (130, True, False)
 

@@ -185,7 +185,7 @@ def run(
 ) -> None:
     """Run an agent in the terminal.
 
-    Exit codes: 0 the run succeeded, 1 it failed, 3 nobody answered the agent, 130 it was stopped with Ctrl-C.
+    Exit codes: 0 the run succeeded, 1 it failed, 3 nobody answered the agent, 130 it was stopped with Ctrl-C or SIGTERM.
 
     \b
     Examples:

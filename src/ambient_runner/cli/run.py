@@ -7,7 +7,8 @@ its cause, because the user of the terminal owns the machine; the ledger stores 
 from __future__ import annotations
 
 import logging
-from contextlib import aclosing, asynccontextmanager
+import signal
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -50,7 +51,7 @@ from ambient_runner.server.app import build_runtime
 from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from anyio.from_thread import BlockingPortal
 
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_UNANSWERED = 3
+_STOP_SIGNALS = [number for number in signal.Signals if number.name in ("SIGTERM", "SIGHUP")]
+"""Windows has no SIGHUP."""
 _EXIT_CODES = {"success": 0, "interrupt": EXIT_UNANSWERED, "cancelled": EXIT_STOPPED, "error": 1}
 
 
@@ -78,7 +81,7 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
     runtime = build_runtime(
         settings, {name: bridge}, secrets=secrets, middleware=[report_failures(terminal.set_failure_lines)]
     )
-    with start_blocking_portal("asyncio") as portal:
+    with _stop_on_signals(), start_blocking_portal("asyncio") as portal:
         opened = portal.wrap_async_context_manager(_open_session(runtime, name, thread or f"cli-{uuid4().hex[:12]}"))
         with opened as session:
             code = _run_turns(portal, session, prompt, terminal)
@@ -90,6 +93,17 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
                 typer.secho(to_single_line(f"Continue with --thread {session.key.id}"), err=True, dim=True)
         exit_despite_tasks(runtime.uncancellable_tasks, code)
         return code
+
+
+@contextmanager
+def _stop_on_signals() -> Generator[None]:
+    """Let SIGTERM, and the SIGHUP of a terminal that is closed, stop the run as Ctrl-C does."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run_turns(portal: BlockingPortal, session: TerminalSession, prompt: str, terminal: Terminal) -> int:
