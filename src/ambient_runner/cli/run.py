@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -98,7 +99,9 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
 @contextmanager
 def _stop_on_signals() -> Generator[None]:
     """Let SIGTERM, and the SIGHUP of a terminal that is closed, stop the run as Ctrl-C does."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in _STOP_SIGNALS}
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    numbers = _STOP_SIGNALS if is_main_thread else ()  # No other thread can handle signals.
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield
     finally:
