@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.config import estimate_bits
 from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
@@ -149,24 +151,25 @@ def test_metadata_of_a_held_delta_is_redacted_when_plain_ones_release_it() -> No
     assert redactor.feed_batch([text(" b ")]) == [text("so", metadata={"k": REDACTED}), text(" b ")]
 
 
-def test_a_whole_message_is_divided_as_it_came_whether_a_batch_has_a_secret_or_not() -> None:
+WORDS = st.text(st.sampled_from("ab-_ .\n"), min_size=1, max_size=8)
+
+
+@given(texts=st.lists(WORDS, min_size=1, max_size=12), hidden=st.sampled_from(["nothing", SECRET]))
+def test_a_whole_message_of_a_batch_is_divided_as_one_by_one_whether_the_batch_has_a_secret_or_not(
+    texts: list[str], hidden: str
+) -> None:
     """Otherwise the deltas of one message would tell that another, which the client does not see, has a secret."""
-    shown = [
-        TextMessageStart(message_id="m"),
-        text("one two"),
-        text(" three f"),
-        text("our"),
-        TextMessageEnd(message_id="m"),
+    shown = [TextMessageStart(message_id="m"), *map(text, texts), TextMessageEnd(message_id="m")]
+    call = [
+        ToolCallStart(tool_call_id="c", tool_call_name="look"),
+        ToolCallArgs(tool_call_id="c", delta=hidden),
+        ToolCallEnd(tool_call_id="c"),
     ]
-    for value in ("nothing", SECRET):
-        call = [
-            ToolCallStart(tool_call_id="c", tool_call_name="look"),
-            ToolCallArgs(tool_call_id="c", delta=value),
-            ToolCallEnd(tool_call_id="c"),
-        ]
-        released = Redactor([SECRET]).feed_batch([*shown, *call])
-        assert list(released[: len(shown)]) == shown
-        assert [each.delta for each in released if isinstance(each, ToolCallArgs)] == [value.replace(SECRET, REDACTED)]
+    released = Redactor([SECRET]).feed_batch([*shown, *call])
+    assert [each for each in released if not isinstance(each, ToolCallStart | ToolCallArgs | ToolCallEnd)] == fed(
+        Redactor([SECRET]), shown
+    )
+    assert [each.delta for each in released if isinstance(each, ToolCallArgs)] == [hidden.replace(SECRET, REDACTED)]
 
 
 def test_a_secret_longer_than_any_window_is_held_whole() -> None:

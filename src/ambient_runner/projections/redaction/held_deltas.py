@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import SecretPattern
     from ambient_runner.projections.redaction.secrets import Secrets
 
-__all__ = ["HELD_CHARS", "Delta", "HeldDeltas", "held_start"]
+__all__ = ["HELD_CHARS", "MAX_HELD_CHARS", "Delta", "HeldDeltas", "divide_deltas", "held_start"]
 
 HELD_CHARS = 4096
 """Characters of one token run that stay held when a longer one is released."""
@@ -30,6 +30,8 @@ MAX_HELD_CHARS = 2 * HELD_CHARS
 """Characters of one token run from which it is released: less often than every delta, because the window is searched each time."""
 _CONTEXT_CHARS = 256
 """Characters before the held text that patterns look at: the name of a header, the first line of a key."""
+
+_TOKEN_CHARS = frozenset(TOKEN_CHARS)
 
 Delta = TextMessageContent | ReasoningMessageContent | ToolCallArgs
 _D = TypeVar("_D", bound=Delta)
@@ -48,6 +50,24 @@ def held_start(text: str) -> int:
     """Return the position from which a text is held: the start of the token run at its end, or the window of a long one."""
     start = len(text.rstrip(TOKEN_CHARS))
     return start if len(text) - start < MAX_HELD_CHARS else len(text) - HELD_CHARS
+
+
+def divide_deltas(deltas: Sequence[_D]) -> list[_D]:
+    """Return all deltas of a message as they are divided if each is fed alone. The message must be shorter than a window."""
+    divided: list[_D] = []
+    held = ""
+    for delta in deltas:
+        text = held + delta.delta
+        cut = len(text.rstrip(TOKEN_CHARS)) if text[-1] in _TOKEN_CHARS else 0
+        if cut and text[:cut].strip():
+            divided.append(replace(delta, delta=text[:cut]))
+            held = text[cut:]
+        else:
+            divided.append(replace(delta, delta=text) if held else delta)
+            held = ""
+    if held:
+        divided.append(replace(deltas[-1], delta=held))
+    return divided
 
 
 class HeldDeltas(Generic[_D]):
@@ -104,7 +124,7 @@ class HeldDeltas(Generic[_D]):
         return released
 
     def redact_whole(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
-        """Return all deltas of a message, with secrets replaced and otherwise divided as they are."""
+        """Return all deltas of a message, with secrets replaced and divided as they are."""
         self._text = "".join([delta.delta for delta in deltas])
         self._deltas = list(deltas)
         return self.flush(secrets)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.config import MIN_SECRET_LENGTH
-from ambient_runner.projections.redaction.held_deltas import Delta, HeldDeltas
+from ambient_runner.projections.redaction.held_deltas import MAX_HELD_CHARS, Delta, HeldDeltas, divide_deltas
 from ambient_runner.projections.redaction.secrets import Secrets
 from ambient_runner.projections.redaction.spans import REDACTED, merge_spans, replace_spans
 from ambient_runner.protocol.events import (
@@ -132,19 +132,28 @@ class Redactor:
         released.sort(key=itemgetter(0))
         return [event for _, event in released]
 
+    def _is_whole(self, key: _StreamKey, deltas: _Positioned) -> bool:
+        """Return True for all deltas of a message that ends in the batch, if its ids are clean and it is shorter than a window."""
+        if key in self._streams or (key[1], deltas[0][1].subagent_run_id) not in self._clean_ids:
+            return False
+        return sum([len(delta.delta) for _, delta in deltas]) < MAX_HELD_CHARS
+
     def _feed_whole(self, messages: Sequence[_Positioned]) -> Iterable[tuple[int, Event]]:
-        """Return the deltas of whole messages, divided as they came. All are searched together, each alone only if there is a secret."""
-        texts = ["".join([delta.delta for _, delta in deltas]) for deltas in messages]
-        if not self._secrets.contains_secret(_BETWEEN_TEXTS.join(texts)):
-            return [each for deltas in messages for each in deltas]
+        """Return the deltas of whole messages, divided as `feed` does. All are searched together, each alone only if there is a secret."""
+        divided = [(deltas, divide_deltas([delta for _, delta in deltas])) for deltas in messages]
+        texts = ["".join([part.delta for part in parts]) for _, parts in divided]
+        has_secret = self._secrets.contains_secret(_BETWEEN_TEXTS.join(texts))
         released: list[tuple[int, Event]] = []
-        for deltas in messages:
-            stream = HeldDeltas[Any]()
-            stream.is_plain = deltas[0][1].subagent_run_id is None
-            redacted = stream.redact_whole([delta for _, delta in deltas], self._secrets)
-            kept = self._release(_stream_of(deltas[0][1]), stream, redacted)
-            released += [(deltas[at][0], event) for at, event in enumerate(kept)]
+        for deltas, parts in divided:
+            kept = self._redact_whole(parts) if has_secret else parts
+            last = len(deltas) - 1
+            released += [(deltas[min(at, last)][0], part) for at, part in enumerate(kept)]
         return released
+
+    def _redact_whole(self, deltas: list[Delta]) -> list[Delta]:
+        stream = HeldDeltas[Any]()
+        stream.is_plain = deltas[0].subagent_run_id is None
+        return self._release(_stream_of(deltas[0]), stream, stream.redact_whole(deltas, self._secrets))
 
     def _feed_positioned(self, deltas: _Positioned) -> Iterable[tuple[int, Event]]:
         """Feed deltas of one stream, with their positions in a batch. Return what is released with its position.
