@@ -23,7 +23,7 @@ _DELTA = re.compile(rb'"TEXT_MESSAGE_CONTENT"[^\n]*?"delta":("(?:[^"\\]|\\.)*")'
 
 
 class HasPrompt(Protocol):
-    """What a run is started with."""
+    """The input that a run is started with."""
 
     @property
     def prompt(self) -> str: ...

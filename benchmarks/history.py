@@ -1,4 +1,4 @@
-"""Threads with a past: runs that are posted one after the other, and what they leave."""
+"""Threads with a history: runs posted one after the other, and the cost of the next one."""
 
 from __future__ import annotations
 

@@ -189,9 +189,8 @@ def write_charts(directory: Path, sections: Sequence[Section]) -> None:
         (directory / f"{chart.name}.svg").write_text(draw_chart(chart))
 
 
-FAST_PATH = """\
-Consecutive deltas of one message are verified, searched for secrets, stored and encoded together. What is not such a delta takes the
-plain path, one event at a time, and gives the same bytes. These inputs were measured as bursts through (c), against numbered deltas of
+FAST_PATH = """Deltas, and what starts or ends a message, a tool call, reasoning or a step, are redacted, encoded and stored together. All
+other events are handled one at a time and give the same bytes. These inputs were measured as bursts through (c), against numbered deltas of
 one message: a factor near 1 stays on the fast path, the others say what it costs to leave it."""
 
 INTRODUCTION = """\

@@ -141,7 +141,7 @@ def _prose(length: int) -> Callable[[Any, int], Iterator[Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What an agent sends, and what its client is."""
+    """The events of an agent, and the kind of client that reads them."""
 
     title: str
     build: Callable[[Any, int], Iterator[Any]]

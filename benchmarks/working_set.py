@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT_MB = 256.0
-"""Default of the setting that bounds the memory of the whole process."""
+"""Megabytes that a process stays within with the default `view_cache`, as `docs/reference/config.md` says."""
 
 
 @dataclass(frozen=True, kw_only=True)

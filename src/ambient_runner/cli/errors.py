@@ -10,7 +10,7 @@ from ambient_runner.errors import RunnerError
 __all__ = ["EXIT_STOPPED", "find_error"]
 
 EXIT_STOPPED = 130
-"""Exit code after Ctrl-C."""
+"""Exit code after Ctrl-C; of `ambient run` also after SIGTERM or SIGHUP."""
 
 
 def find_error(error: BaseException) -> RunnerError | OutputClosed | KeyboardInterrupt | None:

@@ -72,7 +72,7 @@ app.add_typer(threads_app, name="threads")
 
 
 def main() -> None:
-    """Run the command line. Exits with 2 for an invalid configuration, with 1 for any other error, and with 130 after Ctrl-C.
+    """Run the command line. Exits with 2 for an invalid configuration, with 1 for any other error, and with 130 if it was stopped.
 
     If the reader of its output has gone, as `head` does, it exits with 141.
     """
@@ -185,7 +185,7 @@ def run(
 ) -> None:
     """Run an agent in the terminal.
 
-    Exit codes: 0 the run succeeded, 1 it failed, 3 nobody answered the agent, 130 it was stopped with Ctrl-C or SIGTERM.
+    Exit codes: 0 the run succeeded, 1 it failed, 3 nobody answered the agent, 130 it was stopped with Ctrl-C, SIGTERM or SIGHUP.
 
     \b
     Examples:

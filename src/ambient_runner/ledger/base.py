@@ -99,7 +99,7 @@ class Writer(Protocol):
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of those events."""
+        """Number of bytes queued through this writer so far."""
         ...
 
     async def __aenter__(self) -> Self: ...

@@ -1,4 +1,4 @@
-"""What passes between the event loop and a store's commit thread: jobs and appends one way, outcomes the other. Shared by all stores.
+"""Jobs and appends that the event loop passes to a store's commit thread, and the outcomes it passes back. Shared by all stores.
 
 `threaded_ledger.py` submits the work and settles the outcomes, on the loop. `commit_thread.py` is what a store implements.
 """

@@ -1,4 +1,4 @@
-"""What the outcome of a commit means for the readers and writers of this process. Loop-side only, shared by all stores."""
+"""Applies the outcome of a commit to the readers and writers of this process. Loop-side only, shared by all stores."""
 
 from __future__ import annotations
 

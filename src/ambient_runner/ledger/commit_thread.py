@@ -1,4 +1,4 @@
-"""What a store that shares `ThreadedLedger` implements to write: a commit thread, and the commands it runs in its transactions.
+"""The writing side of a store that derives from `ThreadedLedger`: a commit thread, and the commands it runs in its transactions.
 
 The thread commits everything queued since its last commit in one transaction, and passes the outcome to the loop. It also renews the
 leases of its process and learns of the changes of others, so that a blocked event loop loses no lease.
@@ -67,7 +67,7 @@ class WriteCommands(Protocol):
 
 
 class CommitCallbacks(NamedTuple):
-    """What a commit thread reports. Each call returns at once: the loop does the rest."""
+    """Callbacks of a commit thread. Each returns at once: the loop does the rest."""
 
     on_opened: Callable[[RunnerError | None], None]
     """Called once, when the store is open, or with the reason why it cannot be opened. The thread ends then."""

@@ -40,7 +40,7 @@ ALWAYS_HIDDEN = frozenset({"messages"})
 _MAX_OPERATIONS = 1_000
 _MAX_CLIENT_STATE_BYTES = 1 << 20
 _PROTOTYPE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
-_PROTOTYPE_KEY = "The keys `__proto__`, `constructor` and `prototype` are not allowed. Rename it."
+_PROTOTYPE_KEY_REFUSED = "The keys `__proto__`, `constructor` and `prototype` are not allowed. Use other names."
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*", re.DOTALL)
 _OPERANDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
 
@@ -209,7 +209,7 @@ class SharedState:
             return self.value
         added = _prototype_paths(incoming)
         if added and added - _prototype_paths(self.value):
-            raise InvalidPatch(f"`state`: {_PROTOTYPE_KEY}")
+            raise InvalidPatch(f"`state`: {_PROTOTYPE_KEY_REFUSED}")
         hidden_part = self._hidden_part(hidden)
         if not is_object(incoming):
             return self.value if hidden_part else incoming
@@ -300,7 +300,7 @@ def _check_operation(operation: Any) -> dict[str, Any]:
     if needed == "from":
         _check_pointer(operation["from"])
     if needed == "value" and _prototype_paths(operation["value"]):
-        raise InvalidPatch(_PROTOTYPE_KEY)
+        raise InvalidPatch(_PROTOTYPE_KEY_REFUSED)
     return operation
 
 
@@ -310,7 +310,7 @@ def _check_pointer(pointer: Any) -> None:
     if not _POINTER.fullmatch(pointer):
         raise InvalidPatch
     if not _PROTOTYPE_KEYS.isdisjoint(pointer.split("/")):
-        raise InvalidPatch(_PROTOTYPE_KEY)
+        raise InvalidPatch(_PROTOTYPE_KEY_REFUSED)
 
 
 def _prototype_paths(value: Any) -> set[tuple[str | int, ...]]:

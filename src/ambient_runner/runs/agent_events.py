@@ -59,7 +59,7 @@ __all__ = ["AgentEventRules", "CountRepair", "ignore_repair"]
 CountRepair = Callable[[str, str, int], None]
 """Counts repairs: gets the rule, the type of the event, and the number."""
 
-_UNRULED_TYPES = frozenset(
+_EXEMPT_TYPES = frozenset(
     {
         TextMessageContent,
         TextMessageEnd,
@@ -95,9 +95,9 @@ class AgentEventRules:
         self._is_relay = agent.relays_developer_messages
         self._count_repair = count_repair
 
-    def allow(self, event: Event) -> bool:
-        """Return True for an event to which no rule applies: nearly all, and it is faster than `apply`."""
-        if type(event) in _UNRULED_TYPES:
+    def is_exempt(self, event: Event) -> bool:
+        """Return True if no rule applies to the event. True for nearly all, and faster than `apply`."""
+        if type(event) in _EXEMPT_TYPES:
             return event.metadata is None
         if not isinstance(event, TextMessageStart) or event.metadata is not None:
             return False

@@ -109,7 +109,7 @@ def frame_agent(
             async with agent.open_run(run) as events:
                 async for value in events:
                     event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value)
-                    if rules.allow(event) and not (restatement and restatement.is_due):
+                    if rules.is_exempt(event) and not (restatement and restatement.is_due):
                         if type(event) in _CALL_TYPES:
                             ending.absorb(event)
                         if collect is not None:

@@ -87,11 +87,14 @@ class _LoopMonitor(threading.Thread):
         self._next_tick = self._loop.call_later(self._interval, self._tick)
 
     def _tick(self) -> None:
-        """Called on the loop. If this tick is late and the thread has not seen why, nobody could have."""
+        """Called on the loop. A late tick measures what blocked. If the thread has not seen it and the loop worked, nobody could have."""
         elapsed, used = time.monotonic() - self._ticked_at, time.thread_time() - self._cpu_at_tick
-        has_blocked = elapsed > self._interval + self._threshold and used > self._threshold / 2
-        if has_blocked and self._seen_at_tick != self._ticks:
-            self._report_unseen_block(elapsed)
+        if elapsed > self._interval + self._threshold:
+            if self._seen_at_tick == self._ticks:
+                LOOP_BLOCKED_SECONDS.observe(elapsed)
+                _log_end(self._blocking_run, elapsed)
+            elif used > self._threshold / 2:
+                self._report_unseen_block(elapsed)
         self._ticks += 1
         self._ticked_at, self._cpu_at_tick = time.monotonic(), time.thread_time()
         self._schedule_tick()
@@ -105,15 +108,10 @@ class _LoopMonitor(threading.Thread):
         return elapsed > self._threshold and time.process_time() - cpu_started < self._threshold / 4
 
     def _follow_block(self, tick: int, started: float) -> None:
-        """Report a block once, as soon as the code that blocks is seen, and measure it when it ends."""
-        while self._ticks == tick and not self._stopped.is_set():
-            if self._seen_at_tick != tick and self._report_block(time.monotonic() - started):
-                self._seen_at_tick = tick
+        """Report a block once, as soon as the code that blocks is seen."""
+        while self._ticks == tick and self._seen_at_tick != tick and not self._stopped.is_set():
+            self._report_block(tick, time.monotonic() - started)
             self._stopped.wait(self._threshold / 4)
-        if self._seen_at_tick == tick:
-            seconds = time.monotonic() - started
-            LOOP_BLOCKED_SECONDS.observe(seconds)
-            _log_end(self._blocking_run, seconds)
 
     def _report_unseen_block(self, seconds: float) -> None:
         """Log and measure a block that was over before the thread could run: a call of C code kept the interpreter's lock."""
@@ -125,13 +123,13 @@ class _LoopMonitor(threading.Thread):
             seconds,
         )
 
-    def _report_block(self, seconds: float) -> bool:
-        """Log what the loop executes now. Return False if that is nothing, or a module that is imported by the server itself."""
+    def _report_block(self, tick: int, seconds: float) -> None:
+        """Log what the loop executes now; nothing if that is nothing, or a module that is imported by the server itself."""
         frames = frames_of_thread(self._loop_thread)
         run = run_of_task(asyncio.current_task(self._loop))
         if is_idle_loop(frames) or (run is None and is_import(frames)):
-            return False
-        self._blocking_run = run
+            return
+        self._blocking_run, self._seen_at_tick = run, tick
         if run is not None:
             _log_agent(run, seconds, frames)
         else:
@@ -142,7 +140,6 @@ class _LoopMonitor(threading.Thread):
                 _describe_place(frames),
                 format_stack(frames),
             )
-        return True
 
 
 def _log_agent(run: Run, seconds: float, frames: list[FrameType]) -> None:

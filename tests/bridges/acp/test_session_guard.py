@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ambient_runner.bridges.acp.buffered_messages import Notice
+from ambient_runner.bridges.acp.buffered_messages import BridgeEvent
 from ambient_runner.bridges.acp.modes import Mode, agent_mode
 from ambient_runner.bridges.acp.profiles import GENERIC, Profile, find_profile
 from ambient_runner.bridges.acp.session_guard import ModeGuard
@@ -31,10 +31,10 @@ class GuardedSession:
         self.guard = ModeGuard(profile, self.state, self._send, "t")
         self.guard.options = SessionOptions(mode=mode, agent_mode=agent_mode(profile.name, mode))
 
-    def report(self, mode_id: str) -> Notice | None:
+    def report(self, mode_id: str) -> BridgeEvent | None:
         return self.guard.check("s", {"sessionUpdate": "current_mode_update", "currentModeId": mode_id})
 
-    def report_options(self, options: Json) -> Notice | None:
+    def report_options(self, options: Json) -> BridgeEvent | None:
         update = {"sessionUpdate": "config_option_update", "configOptions": config_options(options)}
         return self.guard.check("s", update)
 
@@ -54,7 +54,7 @@ def _claude(mode: Mode = "default") -> GuardedSession:
 @pytest.mark.parametrize("mode_id", ["acceptEdits", "auto", "bypassPermissions", "something-new"])
 def test_a_wider_or_unknown_mode_is_set_back(mode_id: str) -> None:
     session = _claude()
-    assert session.report(mode_id) == Notice("mode_set_back", {"from": mode_id, "to": "default"})
+    assert session.report(mode_id) == BridgeEvent("mode_set_back", {"from": mode_id, "to": "default"})
     assert session.sent == [("session/set_mode", {"sessionId": "s", "modeId": "default"})]
 
 
@@ -126,4 +126,4 @@ def test_a_mode_that_does_not_exist_is_a_failure() -> None:
 def test_an_agent_that_must_ask_because_of_rules_is_set_back_from_the_mode_of_the_settings(mode: Mode) -> None:
     session = GuardedSession(find_profile("gemini"), mode, ["default", "autoEdit", "yolo", "plan"])
     session.guard.options = SessionOptions(mode=mode, agent_mode=agent_mode("gemini", mode, asks=True), asks=True)
-    assert session.report("autoEdit") == Notice("mode_set_back", {"from": "autoEdit", "to": "default"})
+    assert session.report("autoEdit") == BridgeEvent("mode_set_back", {"from": "autoEdit", "to": "default"})

@@ -314,7 +314,7 @@ def test_what_a_child_session_says_about_itself_does_not_change_the_state() -> N
 
 def test_an_event_of_the_bridge_itself_is_a_custom_event() -> None:
     thread = TranslatedThread()
-    thread.add(thread.translator.emit_notice("permission", {"by": "rule"}))
+    thread.add(thread.translator.emit_bridge_event("permission", {"by": "rule"}))
     assert thread.words() == ["CUSTOM acp:permission {'by': 'rule'}"]
 
 

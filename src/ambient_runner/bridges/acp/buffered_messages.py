@@ -41,7 +41,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class BridgeEvent:
     """An event of the bridge itself, for clients: `acp:` and its name. No update of the agent becomes one (`translate.py`)."""
 
     name: str

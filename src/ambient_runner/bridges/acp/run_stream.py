@@ -9,7 +9,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.acp.buffered_messages import ENDED, Notice, TextChunks, TurnEnd, Update, is_late
+from ambient_runner.bridges.acp.buffered_messages import ENDED, BridgeEvent, TextChunks, TurnEnd, Update, is_late
 from ambient_runner.bridges.acp.interrupts import AgentRequest
 from ambient_runner.bridges.acp.permissions import PermissionDecision
 from ambient_runner.bridges.acp.session_state import STATE_KEY
@@ -196,8 +196,8 @@ class RunStream:
                 if session.state.is_changed:
                     events = [*events, *self.state.apply_patch(session.state.take_patch())]
                 return events
-            case Notice(name=name, value=value):
-                return translator.emit_notice(name, value)
+            case BridgeEvent(name=name, value=value):
+                return translator.emit_bridge_event(name, value)
             case PendingCall():
                 self._call_since = self._call_since or time.monotonic()
                 record, events = translator.emit_client_call(message.tool, message.arguments, message.agent_id)

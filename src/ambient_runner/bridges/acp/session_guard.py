@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.acp.buffered_messages import Notice
+from ambient_runner.bridges.acp.buffered_messages import BridgeEvent
 from ambient_runner.bridges.acp.modes import is_widened
 from ambient_runner.bridges.acp.session_options import option_values
 from ambient_runner.bridges.acp.session_state import announced_mode
@@ -63,8 +63,8 @@ class ModeGuard:
         """Let the agent leave its mode once: a person has allowed it."""
         self._may_widen = True
 
-    def check(self, session_id: str, update: Mapping[str, Any]) -> Notice | None:
-        """Set the mode back if this update reports a wider one. Return the notice that informs clients of it."""
+    def check(self, session_id: str, update: Mapping[str, Any]) -> BridgeEvent | None:
+        """Set the mode back if this update reports a wider one. Return the event that informs clients of it."""
         found = None if self.options is None else _reported_mode(update)
         if self.options is None or found is None or not self._is_widened(found, update, self.options):
             return None
@@ -81,7 +81,7 @@ class ModeGuard:
         )
         self._reset_count += 1
         self.has_failed = self._reset_count > _MAX_RESETS or not self._send_reset(session_id, wanted)
-        return Notice("mode_set_back", {"from": found, "to": wanted.mode_id})
+        return BridgeEvent("mode_set_back", {"from": found, "to": wanted.mode_id})
 
     def handle_response(self, response: Response) -> dict[str, Any] | None:
         """Return the update that reports the mode after a request of the guard; None for a response to another request."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ambient_runner.bridges.acp.buffered_messages import ENDED, MessageBuffer, Notice, TurnEnd, Update
+from ambient_runner.bridges.acp.buffered_messages import ENDED, BridgeEvent, MessageBuffer, TurnEnd, Update
 from ambient_runner.bridges.acp.connection import AgentConnection
 from ambient_runner.bridges.acp.elicitations import ELICITATION_DECLINED, is_web_url, normalize_elicitation
 from ambient_runner.bridges.acp.errors import ACPError
@@ -148,7 +148,7 @@ class SessionReceiver:
 
     def report(self, name: str, **value: Any) -> None:
         """Add an event of the bridge, which clients get in the order of the agent's messages."""
-        self.messages.put_update(Notice(name, value))
+        self.messages.put_update(BridgeEvent(name, value))
 
     def _handle_message(self, message: Message) -> None:
         """Receive a message of the process, in order."""

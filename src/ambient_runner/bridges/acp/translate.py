@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["CUSTOM_PREFIX", "CUT_OFF", "ToolCallRecord", "Translator", "TurnState"]
 
 CUSTOM_PREFIX = "acp:"
-_NOTICES = frozenset({"mode_set_back", "network_refused", "permission", "refusal", "retry", "session"})
-"""Names of the bridge's own events, which say what the server and people have done. An agent cannot send one."""
 """Prefix of the names of CUSTOM events."""
+_BRIDGE_EVENT_NAMES = frozenset({"mode_set_back", "network_refused", "permission", "refusal", "retry", "session"})
+"""Names of the bridge's own events, which say what the server and people have done. An agent cannot send one."""
 CONTENT_ACTIVITY = "acp.content"
 """Activity of a block in the agent's message that is not text: an assistant message of AG-UI has text only."""
 PLAN_ACTIVITY = "PLAN"
@@ -129,7 +129,7 @@ class Translator:
         record, events = self._calls.client_call(name, arguments, call_id)
         return record, self._track(events)
 
-    def emit_notice(self, name: str, value: Any) -> list[Event]:
+    def emit_bridge_event(self, name: str, value: Any) -> list[Event]:
         """Return an event of the bridge itself: CUSTOM `acp:` and its name."""
         return self._composer.custom(f"{CUSTOM_PREFIX}{name}", value)
 
@@ -280,7 +280,7 @@ class Translator:
 
     def _custom(self, update: Mapping[str, Any], key: str | None) -> list[Event]:
         name = CONTROL_CHARS.sub("", as_text(update.get("sessionUpdate")))[:_MAX_CUSTOM_NAME_LENGTH]
-        if name in _NOTICES:
+        if name in _BRIDGE_EVENT_NAMES:
             name = f"agent_{name}"
         value = {member: item for member, item in update.items() if member != "sessionUpdate"}
         return [

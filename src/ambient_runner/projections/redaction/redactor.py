@@ -110,11 +110,7 @@ class Redactor:
                 continue
             if (ended := _ended_stream(event)) is not None:
                 deltas = open_deltas.pop(ended, None)
-                if (
-                    deltas
-                    and ended not in self._streams
-                    and (ended[1], deltas[0][1].subagent_run_id) in self._clean_ids
-                ):
+                if deltas and self._is_whole(ended, deltas):
                     whole.append(deltas)
                 elif deltas:
                     released += self._feed_positioned(deltas)
