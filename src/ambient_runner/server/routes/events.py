@@ -50,7 +50,7 @@ _RUN_GONE = "This run is no longer retained, or only a part of it. `GET /threads
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _StreamQuery:
-    """The options of a stream, read from its request. The stream keeps them instead of the request, which is most of the memory of an idle one."""
+    """The options of a stream. It keeps them instead of their request, which is most of the memory of an idle stream."""
 
     run: str | None
     is_connect: bool
