@@ -18,6 +18,9 @@ LONG = {
     "tracing": "it waits for exporters",
     "frameworks": "it starts nine processes with SDKs",
     "command_line": "it starts hundreds of processes",
+    "shapes": "it sends 16 bursts through each of two servers, twice",
+    "pauses": "it repeats most of the others",
+    "growth": "it repeats three others at several sizes",
 }
 """Scenes whose smallest form takes too long for every day."""
 
