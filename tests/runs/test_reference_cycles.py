@@ -18,6 +18,7 @@ from tests.machine_speed import unless_hung
 from tests.world import ScriptedAgent, events_of, request, runner_of, said, user
 
 RUNS = 5
+ATTEMPTS = 3
 
 
 async def finish(run: Run) -> AsyncIterator[Any]:
@@ -58,6 +59,17 @@ async def run_to_end(runner: Runner, number: int, *, is_stopped: bool) -> str:
     ("script", "ends_as"), [(finish, "success"), (fail, "agent_error"), (interrupt, "interrupt"), (hang, "cancelled")]
 )
 async def test_a_run_leaves_no_objects_in_reference_cycles(script: Any, ends_as: str) -> None:
+    """Measured again if there is something: what an earlier test has left is there once, what a run leaves every time."""
+    for _ in range(ATTEMPTS):
+        ends, found = await collect_after_runs(script)
+        assert ends == [ends_as] * RUNS
+        if not found:
+            return
+    assert found == Counter()
+
+
+async def collect_after_runs(script: Any) -> tuple[list[str], Counter[str]]:
+    """Return how several runs have ended, and the types of the objects that they leave to the collector."""
     async with runner_of(ScriptedAgent(script)) as runner:
         with unless_hung():
             await run_to_end(runner, 0, is_stopped=script is hang)  # What is cached at the first run is no garbage.
@@ -66,11 +78,9 @@ async def test_a_run_leaves_no_objects_in_reference_cycles(script: Any, ends_as:
             try:
                 ends = [await run_to_end(runner, 1 + number, is_stopped=script is hang) for number in range(RUNS)]
                 await runner.drain()  # The runs have released what they hold.
-                found = find_garbage()
+                return ends, find_garbage()
             finally:
                 gc.enable()
-    assert ends == [ends_as] * RUNS
-    assert found == Counter()
 
 
 def find_garbage() -> Counter[str]:

@@ -280,11 +280,11 @@ class Forgetful(MemoryLedger):
 
     forgets = False
 
-    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None, *, epoch: str = "") -> Checkpoint | None:
         info = await self.get_thread(key)
         if self.forgets and info is not None:
             await self.trim_thread(key, Checkpoint(seq=info.last, body=ThreadView().to_checkpoint()))
-        return await super().get_checkpoint(key, at)
+        return await super().get_checkpoint(key, at, epoch=epoch)
 
 
 async def test_a_stream_is_cut_when_its_snapshot_can_no_longer_be_folded() -> None:

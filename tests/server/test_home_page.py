@@ -118,7 +118,7 @@ async def test_the_page_may_load_and_run_nothing_but_its_own_style() -> None:
     [
         ("DELETE", "/", "GET, HEAD, POST"),
         ("PUT", "/", "GET, HEAD, POST"),
-        ("PUT", "/health", "GET"),
+        ("PUT", "/health", "GET, HEAD"),
         ("PUT", "/thread/t1", "PATCH, DELETE"),
     ],
 )

@@ -39,8 +39,8 @@ class TrimmingLedger(MemoryLedger):
     async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
         return await self._trim_after(await super().find_run_at(key, seq))
 
-    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        return await self._trim_after(await super().get_checkpoint(key, at))
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None, *, epoch: str = "") -> Checkpoint | None:
+        return await self._trim_after(await super().get_checkpoint(key, at, epoch=epoch))
 
     async def read_batches(
         self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
