@@ -24,7 +24,14 @@ from ambient_runner.protocol.events import (
 from ambient_runner.runs.maintenance import apply_retention
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache, load_view
+from ambient_runner.runs.view_cache import (
+    ReaderViews,
+    ThreadEpoch,
+    ViewCache,
+    load_view,
+    read_despite_retention,
+    require_thread,
+)
 from tests.machine_speed import unless_hung
 from tests.scripts import begun, forever, hello
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
@@ -94,6 +101,27 @@ async def test_a_cached_view_that_retention_has_overtaken_is_folded_from_the_che
         view = await getattr(views, read)(thread, newer.last)
         fresh = await load_view(runner.ledger, KEY, until=newer.last)
     assert view.to_checkpoint() == fresh.to_checkpoint()
+
+
+async def test_a_read_outlasts_many_runs_whose_retention_overtakes_it() -> None:
+    """A slow reader of a thread with short runs was refused after ten of them (`stale_cursor`)."""
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        thread = await trimmed(runner)
+        runs = iter(range(25))
+
+        async def read_overtaken() -> ThreadView:
+            info = await require_thread(runner.ledger, KEY)
+            for turn in runs:
+                await run_once(runner, user(f"overtaking-{turn}"))
+                await run_once(runner, user(f"overtaking-{turn}-again"))
+                assert await apply_retention(runner.ledger, KEY, 2)
+                break
+            return await load_view(runner.ledger, KEY, until=info.first - 1, epoch=thread.epoch)
+
+        with unless_hung():
+            view = await read_despite_retention(read_overtaken)
+            info = await require_thread(runner.ledger, KEY)
+        assert (list(runs), view.seq) == ([], info.first - 1)
 
 
 async def test_a_view_does_not_depend_on_the_cache() -> None:

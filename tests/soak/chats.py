@@ -142,7 +142,7 @@ class Chat:
             headers = {"Last-Event-ID": receipt.cursor} if receipt.cursor else {}
             is_stored = bool(record.entries)
             try:
-                async with opened(f"{server.url}/threads/{record.id}/events", headers=headers) as stream:
+                async with opened(f"{server.url}/threads/{record.id}/events?snapshots=all", headers=headers) as stream:
                     if stream.status == 200:
                         await self._read(record, receipt, stream, limit=self._dice.choice((5, 50, 500, 1 << 40)))
                     elif is_stored and stream.status in _GONE and not record.is_erased:

@@ -34,8 +34,9 @@ _MAX_TURN = 0.005
 """Seconds of folding after which other tasks get a turn."""
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
-_MAX_ATTEMPTS = 10
-"""Times that a read is tried while retention drops what it reads. Each failure means that another run has ended meanwhile."""
+_MAX_ATTEMPTS = 100
+"""Times that a read is tried while retention drops what it reads. Each failure means that another run has ended meanwhile: on a busy
+machine, with short runs, half of the attempts meet one. Entries that are missing for good are still refused within a second."""
 
 DEFAULT_CACHE_BYTES = 128 << 20
 """Bytes of cached views by default."""
