@@ -185,8 +185,9 @@ class _LiveView:
         if _longest_line(batch) > LARGE_BYTES:
             self._next = 0  # Folded in a thread by those who need it, from the ledger.
             return
-        fold_now = batch.owner != RUNTIME or batch.text is not None
-        ends_run = not fold_now and is_terminal_line(batch.lines[-1])
+        is_text = batch.text is not None
+        fold_now = batch.owner != RUNTIME or (is_text and len(batch.lines) >= _MIN_SLICE_LINES)
+        ends_run = not is_text and not fold_now and is_terminal_line(batch.lines[-1])
         if fold_now or ends_run or batch.run != self._run or len(self._lines) >= _FOLD_LINES:
             self._fold_lines(len(self._lines))
             self._run = batch.run

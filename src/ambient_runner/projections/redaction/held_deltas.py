@@ -17,7 +17,7 @@ from ambient_runner.projections.redaction.spans import REDACTED, Span, merge_spa
 from ambient_runner.protocol.events import ReasoningMessageContent, TextMessageContent, ToolCallArgs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ambient_runner.config import SecretPattern
     from ambient_runner.projections.redaction.secrets import Secrets
@@ -181,9 +181,12 @@ class HeldDeltas(Generic[_D]):
 
     def _find_covered(self, text: str, stop: int, secrets: Secrets) -> list[_Covered]:
         """Return the parts of the released text that belong to secrets. Remember how far the last one reaches into the held text."""
+        spans = secrets.find_spans(self._context + text)
+        if not spans and not self._covered and self._open_pattern is None:
+            return []  # As nearly always.
         continued, pattern = self._continue_secret(text)
         covered = [_Covered(0, continued, is_continued=True)] if continued else []
-        for span in merge_spans(self._find_spans(text, secrets)):
+        for span in merge_spans(self._after_context(spans)):
             if covered and span.start < covered[-1].stop:
                 covered[-1] = covered[-1]._replace(stop=max(covered[-1].stop, span.stop))
             elif span.start < stop:
@@ -205,9 +208,10 @@ class HeldDeltas(Generic[_D]):
         stop, is_open = pattern.match_rest(self._context + text, before)
         return max(self._covered, stop - before), pattern if is_open else None
 
-    def _find_spans(self, text: str, secrets: Secrets) -> Iterator[Span]:
+    def _after_context(self, spans: Iterable[Span]) -> Iterator[Span]:
+        """Yield the spans of the context and the text as those of the text."""
         before = len(self._context)
-        for start, stop, open_pattern in secrets.find_spans(self._context + text):
+        for start, stop, open_pattern in spans:
             if stop > before:
                 yield Span(max(0, start - before), stop - before, open_pattern)
 
