@@ -44,6 +44,7 @@ _FOLDED_AT_ONCE = 256
 """Events and texts that are folded without a turn for other tasks: about a millisecond."""
 
 _Delta = TextMessageContent | ToolCallArgs | ReasoningMessageContent
+_DELTA_TYPES = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent})
 _UNRELATED_TYPES = frozenset({StateSnapshot, StateDelta, Custom, Raw, StepStarted, StepFinished})
 """Types of events that no message depends on, and that can be large."""
 
@@ -74,15 +75,16 @@ class AgentHistory:
 
     def add_event(self, event: Event) -> None:
         """Collect one event."""
-        if isinstance(event, _Delta):
-            if event.metadata is not None or type(event.delta) is not str:
+        if type(event) in _DELTA_TYPES:
+            delta = cast("_Delta", event)
+            if delta.metadata is not None or type(delta.delta) is not str:
                 self._last_delta = None
-                self._collected.append(event)
-            elif (last := self._last_delta) is not None and _have_same_stream(event, last):
-                self._collected.append(event.delta)
+                self._collected.append(delta)
+            elif (last := self._last_delta) is not None and _have_same_stream(delta, last):
+                self._collected.append(delta.delta)
             else:
-                self._last_delta = event
-                self._collected.append(event)
+                self._last_delta = delta
+                self._collected.append(delta)
         elif type(event) not in _UNRELATED_TYPES:
             self._last_delta = None
             self._collected.append(event)

@@ -163,8 +163,8 @@ class Pipeline:
                 if not self._deferred_events:
                     self._append_lazily(self._encode_deferred_events, self._deferred_events)
                 self._deferred_events.append(delta)
-                if kind is ToolCallArgs:
-                    self._record_call(delta)
+                if kind is ToolCallArgs and (call := self._open_calls.get(name)) is not None:
+                    call[1].append(delta.delta)
                 return False
         elif kind in DEFERRED_TYPES and can_wait(event):
             self._defer(self._repair(event))

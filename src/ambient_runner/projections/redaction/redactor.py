@@ -105,8 +105,8 @@ class Redactor:
         """The deltas of messages that begin and end in this batch: nothing of them has to be held back."""
         released: list[tuple[int, Event]] = []
         for at, event in enumerate(events):
-            if isinstance(event, Delta):
-                open_deltas.setdefault(_stream_of(event), []).append((at, event))
+            if type(event) in _STREAM_KINDS:
+                open_deltas.setdefault(_stream_of(event), []).append((at, cast("Delta", event)))
                 continue
             if (ended := _ended_stream(event)) is not None:
                 deltas = open_deltas.pop(ended, None)
