@@ -30,7 +30,7 @@ def measure_aegra(directory: Path, python: str, clients: int, events: int, paces
     command = [environment / "bin/python", _HERE / "aegra_join.py", str(clients), str(events), *map(str, paces)]
     done = _run(command)
     if done.returncode:
-        return [JoinResult(server=AEGRA, problem=f"failed: {_last_line(done)}")]
+        return [JoinResult(server=AEGRA, problem=f"failed: {_describe_failure(done)}")]
     answer = json.loads(done.stdout.splitlines()[-1])
     return [JoinResult(server=f"Aegra {answer['version']}", **result) for result in answer["results"]]
 
@@ -51,7 +51,7 @@ def _install_aegra(python: str, environment: Path) -> str:
     ):
         done = _run(command)
         if done.returncode:
-            return _last_line(done)
+            return _describe_failure(done)
     return ""
 
 
@@ -69,6 +69,8 @@ def _run(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_INSTALL_TIMEOUT)
 
 
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return lines[-1][:120] if lines else f"exit code {done.returncode}"
+def _describe_failure(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line that names an error, or the first line: most programs explain after it."""
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors[-1:] or lines[:1] or [f"exit code {done.returncode}"])[0][:120]
