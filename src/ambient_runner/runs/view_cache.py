@@ -249,6 +249,11 @@ class ViewCache:
                 self._cached.put(thread, view)
             return view
 
+    async def view_from(self, thread: ThreadEpoch, seq: int) -> ThreadView:
+        """Return the thread as of `seq`, or as of a later entry if that is cached. Do not change it."""
+        cached = self._cached.get(thread)
+        return cached if cached is not None and cached.seq >= seq else await self.view_at(thread, seq)
+
     async def view_before_run(self, thread: ThreadEpoch, seq: int) -> ThreadView:
         """Return the thread as of `seq`, the entry before the active run, of any process. Do not change it.
 

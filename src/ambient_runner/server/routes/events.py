@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.request_parsing import client_profile, wants_all_snapshots, wants_snapshots
 from ambient_runner.server.routes.base import YieldingRoute
-from ambient_runner.server.routes.threads import hidden_keys
+from ambient_runner.server.routes.threads import hidden_keys_of
 from ambient_runner.server.stream_start import FIRST_WINDOW_BYTES, StreamStart
 from ambient_runner.server.thread_request import parse_limit
 
@@ -107,26 +108,44 @@ async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKe
         return Response(status_code=204)  # It has the whole run; on 204 an EventSource does not reconnect.
     thread = ThreadEpoch(key, info.epoch)
     find_start = partial(_find_start, runtime, runner, query, thread)
-    return EventStream(runtime, runner, thread, await find_start(cursor), until=until, restart=find_start)
+    return EventStream(runtime, runner, thread, await find_start(cursor, info), until=until, restart=find_start)
 
 
 async def _find_start(
-    runtime: ServerRuntime, runner: Runner, query: _StreamQuery, thread: ThreadEpoch, cursor: int | None
+    runtime: ServerRuntime,
+    runner: Runner,
+    query: _StreamQuery,
+    thread: ThreadEpoch,
+    cursor: int | None,
+    info: ThreadInfo | None = None,
 ) -> StreamStart:
-    """Return the start that the query asks for, or that follows this entry. Raises: UnknownThread, RunGone, LedgerError."""
+    """Return the start that the query asks for, or that follows this entry. Raises: UnknownThread, RunGone, LedgerError.
+
+    `info` is the thread's row if it was just read: it is read again only if retention has overtaken it.
+    """
+    if info is not None:
+        with suppress(EntriesDropped):
+            return await _read_start(runtime, runner, query, info, cursor)
 
     async def find_start() -> StreamStart:
-        info = await require_thread(runner.ledger, thread.key)
-        if info.epoch != thread.epoch:
+        newer = await require_thread(runner.ledger, thread.key)
+        if newer.epoch != thread.epoch:
             raise UnknownThread
-        if cursor is None and query.is_connect:
-            start = await _connect(runtime, runner, query, info)
-        else:
-            run = await _find_run(runner, info, query.run)
-            start = await _resume(runtime, runner, query, info, run, cursor)
-        return await _read_following(runner, info, start)
+        return await _read_start(runtime, runner, query, newer, cursor)
 
     return await read_despite_retention(find_start)
+
+
+async def _read_start(
+    runtime: ServerRuntime, runner: Runner, query: _StreamQuery, info: ThreadInfo, cursor: int | None
+) -> StreamStart:
+    """Return the start in the thread as it was when its row was read. Raises: EntriesDropped, UnknownThread, RunGone, LedgerError."""
+    if cursor is None and query.is_connect:
+        start = await _connect(runtime, runner, query, info)
+    else:
+        run = await _find_run(runner, info, query.run)
+        start = await _resume(runtime, runner, query, info, run, cursor)
+    return await _read_following(runner, info, start)
 
 
 async def _read_following(runner: Runner, info: ThreadInfo, start: StreamStart) -> StreamStart:
@@ -192,7 +211,7 @@ async def _connect(runtime: ServerRuntime, runner: Runner, query: _StreamQuery, 
     """Return the entry that the connect stands for, and its frames."""
     start = await find_connect_start(runner, info)
     framer = await _create_framer(runtime, runner, query, info, after=start.seq)
-    preface = start.render(framer, await hidden_keys(runner, info.key))
+    preface = start.render(framer, hidden_keys_of(runner, info))
     return StreamStart(after=start.seq, framer=framer, preface=preface, view=start.view)
 
 
@@ -213,7 +232,7 @@ async def _resume(
     if after < info.first - 1:
         view = await load_view(runner.ledger, info.key, until=info.first - 1, epoch=info.epoch)
         metrics.RESUMES.labels("gap").inc()
-        events = gap_events(info, after, view, await hidden_keys(runner, info.key))
+        events = gap_events(info, after, view, hidden_keys_of(runner, info))
         return StreamStart(
             after=info.first - 1, framer=framer, preface=framer.render_without_ids(events, view), view=view
         )
@@ -247,7 +266,7 @@ async def _create_framer(
         wire_format=query.wire_format,
         event_lines=query.event_lines,
         strict=query.strict,
-        withdrawn=await runner.find_withdrawn_content(info.key) if after < info.last else None,
+        withdrawn=await runner.read_withdrawn_content(info) if after < info.last else None,
         exposure=runtime.audiences.exposure_for(info.agent),
         thread=ThreadIdentity.of_info(info),
         snapshots=query.snapshots,
