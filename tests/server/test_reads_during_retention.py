@@ -183,7 +183,7 @@ async def test_a_stream_reads_the_row_and_the_entries_of_its_thread_once() -> No
         ledger.reads.clear()
         await reader.get("/threads/t/events?until=idle")
     assert reads_of_run == ["get_thread", "get_run", "get_run", "read_batches"]
-    start, tail, end = ["get_thread", "find_run_at", "read_batches"], ["get_thread"], ["get_thread", "find_run_at"]
+    start, tail, end = ["get_thread", "read_batches"], ["get_thread"], ["get_thread", "find_run_at"]
     assert ledger.reads == start + tail + end
 
 
