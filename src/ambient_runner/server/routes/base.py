@@ -63,10 +63,16 @@ def _own_match_lengths(scope: Scope) -> Iterator[int]:
 def _own_routes(routes: Any) -> Iterator[Any]:
     """Yield the routes that the app itself has added, with the prefixes of their routers."""
     iterate = getattr(routing, "iter_route_contexts", iter)  # older versions copy the routes of a router into the app
-    for route in iterate(routes):
+    for route in iterate([route for route in routes if not _is_our_router(route)]):
         original = getattr(route, "original_route", route)
         if isinstance(original, Route) and not isinstance(original, AmbientRoute):
             yield route
+
+
+def _is_our_router(route: Any) -> bool:
+    """Return True for an included router that has only routes of ours. They are most routes of an app, and need not be looked at."""
+    router = getattr(route, "original_router", None)
+    return router is not None and issubclass(router.route_class, AmbientRoute)
 
 
 def _wildcard_length(child_scope: Scope) -> int:
