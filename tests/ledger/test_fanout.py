@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import anyio
+import pytest
 
-from ambient_runner.ledger.fanout import MAX_RETAINED_BYTES, Channel, ChannelRegistry, live_tail
+from ambient_runner.errors import UnknownThread
+from ambient_runner.ledger.fanout import MAX_RETAINED_BYTES, Channel, ChannelRegistry, LiveTail
 from ambient_runner.ledger.records import RUNTIME, Batch, ThreadInfo, ThreadKey
 from tests.machine_speed import unless_hung
 
@@ -71,11 +73,43 @@ async def test_a_batch_committed_while_a_reader_queries_the_store_is_returned_on
         return found
 
     with unless_hung():
-        async with live_tail(channels, KEY, 0, lookup, read) as tail:
+        async with LiveTail(channels, KEY, 0, lookup, read) as tail:
             got: list[int] = []
             while tail.position < 3:
                 got += [entry.first for entry in await tail.next_batches()]
     assert got == [1, 2, 3]
+
+
+async def test_only_the_first_of_several_readers_queries_the_store() -> None:
+    channels = ChannelRegistry()
+    log = [batch(1, b"a")]
+    queries = 0
+
+    async def lookup(key: ThreadKey) -> ThreadInfo:
+        nonlocal queries
+        queries += 1
+        return ThreadInfo(key=key, agent="demo", epoch="e", created=0, updated=0, first=1, last=log[-1].last)
+
+    async def read(key: ThreadKey, epoch: str, after: int, limit: int) -> list[Batch]:
+        return [entry for entry in log if entry.first > after]
+
+    with unless_hung():
+        async with (
+            LiveTail(channels, KEY, 1, lookup, read, "e"),
+            LiveTail(channels, KEY, 1, lookup, read, "e") as second,
+        ):
+            assert queries == 1
+            with pytest.raises(UnknownThread):
+                await LiveTail(channels, KEY, 1, lookup, read, "other").__aenter__()
+            log.append(batch(2, b"b"))
+            channels.publish(KEY, "e", log[-1])
+            assert [entry.first for entry in await second.next_batches()] == [2]
+        writer = channels.open_channel(KEY)
+        log.append(batch(3, b"c"))  # By another process, while nobody here reads the thread.
+        async with LiveTail(channels, KEY, 2, lookup, read, "e") as third:
+            assert [entry.first for entry in await third.next_batches()] == [3]
+        channels.close_channel(writer)
+    assert (queries, channels.readers) == (2, 0)
 
 
 async def test_a_sink_consumes_what_is_published_and_its_reader_wakes_for_the_rest() -> None:
@@ -90,7 +124,7 @@ async def test_a_sink_consumes_what_is_published_and_its_reader_wakes_for_the_re
     async def nothing(*_: object) -> list[Batch]:
         raise NotImplementedError
 
-    async with live_tail(channels, KEY, 0, unknown, nothing) as tail:
+    async with LiveTail(channels, KEY, 0, unknown, nothing) as tail:
 
         class Reader:
             def prepare(self, batch: Batch) -> None:

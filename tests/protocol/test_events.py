@@ -21,8 +21,10 @@ from ambient_runner.protocol.events import (
     UserMessage,
     decode_event,
     encode_event,
+    is_delta_line,
     type_of,
     type_of_line,
+    without_deltas,
 )
 
 from .samples import every_event, populated
@@ -32,6 +34,17 @@ def test_there_is_a_struct_for_every_event_type_of_the_protocol() -> None:
     assert sorted(str(kind.__struct_config__.tag) for kind in EVENT_TYPES) == sorted(
         kind.value for kind in ag.EventType
     )
+
+
+@pytest.mark.parametrize("event", every_event(), ids=type_of)
+def test_only_deltas_are_left_out_of_a_run_wherever_the_others_are(event: Event) -> None:
+    deltas = [encode_event(TextMessageContent(message_id="m", delta=text)) for text in ("\u0001", "a", "\U0010ffff")]
+    line = encode_event(event)
+    others = [] if is_delta_line(line) else [line]
+    for at in range(4):
+        assert list(without_deltas([*deltas[:at], line, *deltas[at:]])) == others
+    assert list(without_deltas([line])) == others
+    assert list(without_deltas(deltas)) == list(without_deltas([])) == []
 
 
 @pytest.mark.parametrize("event", every_event(), ids=type_of)

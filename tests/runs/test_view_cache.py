@@ -124,6 +124,27 @@ async def test_a_read_outlasts_many_runs_whose_retention_overtakes_it() -> None:
         assert (list(runs), view.seq) == ([], info.first - 1)
 
 
+async def test_a_reader_does_not_read_again_what_it_has_received() -> None:
+    """A reader from the beginning read all its entries a second time for the snapshot of the newest run."""
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        await run_once(runner, user("u2"))
+        info = await require_thread(runner.ledger, KEY)
+        views, thread = ViewCache(runner.ledger), ThreadEpoch(KEY, info.epoch)
+        newest = (await views.view_at(thread, info.last)).to_checkpoint()
+        batches = await runner.ledger.read_batches(KEY, 0)
+        seqs = (2, 5, info.last - 1)
+        expected = [(await load_view(runner.ledger, KEY, until=seq)).to_checkpoint() for seq in seqs]
+        await runner.ledger.erase_thread(KEY)
+        reader = ReaderViews(views, runner.ledger, thread, ThreadView())
+        found = [(await reader.view_at(seq, batches)).to_checkpoint() for seq in seqs]
+        assert (await views.view_at(thread, info.last)).to_checkpoint() == newest
+        reader.release()
+        with pytest.raises(UnknownThread):
+            await reader.view_at(5, batches)
+    assert found == expected
+
+
 async def test_a_view_does_not_depend_on_the_cache() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         for turn in range(3):

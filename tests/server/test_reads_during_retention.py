@@ -30,25 +30,32 @@ class TrimmingLedger(MemoryLedger):
     piece = 1 << 20
     """Bytes that one read returns, about."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+
     async def get_thread(self, key: ThreadKey) -> ThreadInfo | None:
-        return await self._trim_after(await super().get_thread(key))
+        return await self._trim_after("get_thread", await super().get_thread(key))
 
     async def get_run(self, key: ThreadKey, run: str) -> RunInfo | None:
-        return await self._trim_after(await super().get_run(key, run))
+        return await self._trim_after("get_run", await super().get_run(key, run))
 
     async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
-        return await self._trim_after(await super().find_run_at(key, seq))
+        return await self._trim_after("find_run_at", await super().find_run_at(key, seq))
 
     async def get_checkpoint(self, key: ThreadKey, at: int | None = None, *, epoch: str = "") -> Checkpoint | None:
-        return await self._trim_after(await super().get_checkpoint(key, at, epoch=epoch))
+        return await self._trim_after("get_checkpoint", await super().get_checkpoint(key, at, epoch=epoch))
 
     async def read_batches(
         self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
     ) -> list[Batch]:
         limit = min(limit, self.piece)
-        return await self._trim_after(await super().read_batches(key, after, until=until, limit=limit, epoch=epoch))
+        return await self._trim_after(
+            "read_batches", await super().read_batches(key, after, until=until, limit=limit, epoch=epoch)
+        )
 
-    async def _trim_after(self, found: Any) -> Any:
+    async def _trim_after(self, read: str, found: Any) -> Any:
+        self.reads.append(read)
         self.reads_left -= 1
         if self.reads_left == 0:
             await apply_retention(self, KEY, KEEP)
@@ -163,6 +170,21 @@ async def test_a_reader_gets_the_thread_as_it_was_before_retention_or_after(quer
                 trimmed = read_answer(await writer.get(address))
         assert meanwhile in (untouched, trimmed), f"retention after read {reads}"
     assert reads > 2
+
+
+async def test_a_stream_reads_the_row_and_the_entries_of_its_thread_once() -> None:
+    """Every read costs a transaction in another thread, and gives retention one more chance to overtake the reader."""
+    async with long_thread(trimmed_before=False) as (ledger, _, reader, posted):
+        address = f"/threads/t/events?run={posted[-1].headers['x-ambient-run']}"
+        await reader.get(address)
+        ledger.reads.clear()
+        await reader.get(address)
+        reads_of_run = list(ledger.reads)
+        ledger.reads.clear()
+        await reader.get("/threads/t/events?until=idle")
+    assert reads_of_run == ["get_thread", "get_run", "get_run", "read_batches"]
+    start, tail, end = ["get_thread", "read_batches"], ["get_thread"], ["get_thread", "find_run_at"]
+    assert ledger.reads == start + tail + end
 
 
 @pytest.mark.parametrize("piece", [1, 1_000, 3_000])

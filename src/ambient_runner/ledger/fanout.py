@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ambient_runner.errors import EntriesDropped, UnknownThread
 from ambient_runner.ledger.batches import BATCH_OVERHEAD, slice_batch
 from ambient_runner.ledger.buffered_writer import copy_error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
 
     from ambient_runner.errors import RunnerError
     from ambient_runner.ledger.base import BatchSink
@@ -44,6 +44,7 @@ class Channel:
         "_waiting",
         "epoch",
         "failure",
+        "is_current",
         "is_erased",
         "key",
         "last",
@@ -58,6 +59,8 @@ class Channel:
         """The thread's epoch; empty until the thread is known to exist."""
         self.last = 0
         """The newest seq known to be committed."""
+        self.is_current = False
+        """True if a reader has queried `last` and some reader is open since: the store reports every later commit."""
         self.is_erased = False
         self.failure: RunnerError | None = None
         """Raised by readers once they have read what is retained."""
@@ -149,11 +152,16 @@ class ChannelRegistry:
     def __init__(
         self,
         on_first_reader: Callable[[], None] = lambda: None,
+        on_last_reader: Callable[[], None] = lambda: None,
         on_readers_changed: Callable[[ThreadKey], None] = lambda key: None,
     ) -> None:
-        """`on_first_reader` is called for the first reader of any thread, `on_readers_changed` for the first and the last of each."""
+        """`on_first_reader` and `on_last_reader` are called when the first reader of any thread opens and the last one closes.
+
+        `on_readers_changed` is called for the first and the last of each thread.
+        """
         self._channels: dict[ThreadKey, Channel] = {}
         self._on_first_reader = on_first_reader
+        self._on_last_reader = on_last_reader
         self._on_readers_changed = on_readers_changed
         self.readers = 0
 
@@ -179,7 +187,10 @@ class ChannelRegistry:
         if not channel.users and self._channels.get(channel.key) is channel:
             del self._channels[channel.key]
         if reader and not channel.readers:
+            channel.is_current = False
             self._on_readers_changed(channel.key)
+        if reader and not self.readers:
+            self._on_last_reader()
 
     def has_readers(self, key: ThreadKey) -> bool:
         channel = self._channels.get(key)
@@ -228,12 +239,53 @@ class ChannelRegistry:
 
 
 class LiveTail:
-    """A reader's position. It reads from the channel, and from the store if the channel has evicted the batch."""
+    """A reader's position. It reads from the channel, and from the store if the channel has evicted the batch.
 
-    def __init__(self, channel: Channel, after: int, read: ReadBatches) -> None:
+    It is open in `async with`. It subscribes before it queries the store, so that no commit in between is missed; each entry is returned
+    once. A class with slots: as two generators it would cost an idle stream 1 KB more.
+    """
+
+    __slots__ = ("_channel", "_channels", "_epoch", "_key", "_lookup", "_read", "position")
+
+    def __init__(
+        self,
+        channels: ChannelRegistry,
+        key: ThreadKey,
+        after: int,
+        lookup: Callable[[ThreadKey], Awaitable[ThreadInfo | None]],
+        read: ReadBatches,
+        epoch: str = "",
+    ) -> None:
+        """`read(key, epoch, after, limit)` returns stored batches of the thread with that epoch; UnknownThread if it was erased."""
         self.position = after
-        self._channel = channel
+        self._channels = channels
+        self._key = key
+        self._lookup = lookup
         self._read = read
+        self._epoch = epoch
+
+    async def __aenter__(self) -> Self:
+        self._channel = channel = self._channels.open_channel(self._key, reader=True)
+        try:
+            if not channel.is_current and (not channel.epoch or channel.last <= self.position):
+                await self._update_channel()
+            if self._epoch and channel.epoch != self._epoch:
+                raise UnknownThread
+        except BaseException:
+            self._channels.close_channel(channel, reader=True)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channels.close_channel(self._channel, reader=True)
+
+    async def _update_channel(self) -> None:
+        """Query the thread's newest seq."""
+        if info := await self._lookup(self._key):
+            self._channels.update_last(self._key, info.epoch, info.last)
+            self._channel.is_current = self._channel.epoch == info.epoch
 
     def has_next(self) -> bool:
         return self._channel.is_erased or self._channel.failure is not None or self._channel.last > self.position
@@ -261,38 +313,6 @@ class LiveTail:
         if not found or found[0].first != self.position + 1:
             raise EntriesDropped(_NOT_RETAINED)
         return found
-
-
-@asynccontextmanager
-async def live_tail(
-    channels: ChannelRegistry,
-    key: ThreadKey,
-    after: int,
-    lookup: Callable[[ThreadKey], Awaitable[ThreadInfo | None]],
-    read: ReadBatches,
-    epoch: str = "",
-) -> AsyncGenerator[LiveTail, None]:
-    """Open a reader. It subscribes before it queries the store, so that no commit in between is missed; each entry is returned once.
-
-    `read(key, epoch, after, limit)` returns stored batches of the thread with that epoch and raises UnknownThread if it was erased.
-    """
-    channel = channels.open_channel(key, reader=True)
-    try:
-        if not channel.epoch or channel.last <= after:
-            await _update_channel(channels, key, lookup)
-        if epoch and channel.epoch != epoch:
-            raise UnknownThread
-        yield LiveTail(channel, after, read)
-    finally:
-        channels.close_channel(channel, reader=True)
-
-
-async def _update_channel(
-    channels: ChannelRegistry, key: ThreadKey, lookup: Callable[[ThreadKey], Awaitable[ThreadInfo | None]]
-) -> None:
-    """Query the thread's newest seq. Not part of `live_tail`, whose frame would keep the row while the reader is open."""
-    if info := await lookup(key):
-        channels.update_last(key, info.epoch, info.last)
 
 
 class ReleaseNotifier:

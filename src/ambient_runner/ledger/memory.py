@@ -29,7 +29,7 @@ from ambient_runner.errors import (
 from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.batches import slice_batch, take_batches
 from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, batch_key, check_facts
-from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail
+from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail, ReleaseNotifier
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     RUNTIME,
@@ -49,6 +49,7 @@ from ambient_runner.ledger.thread_search import ThreadFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from ambient_runner.ledger.base import Ledger, StoreSettings, Tail, Writer
@@ -365,10 +366,8 @@ class MemoryLedger:
             raise UnknownThread
         return _slice_batches(thread.batches, after, until, limit) if thread else []
 
-    @asynccontextmanager
-    async def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AsyncGenerator[Tail, None]:
-        async with live_tail(self._channels, key, after, self.get_thread, self._read_epoch, epoch) as tail:
-            yield tail
+    def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AbstractAsyncContextManager[Tail]:
+        return LiveTail(self._channels, key, after, self.get_thread, self._read_epoch, epoch)
 
     async def list_abandoned_runs(self, *, limit: int = 100) -> list[RunInfo]:
         free = [thread for key, thread in self._threads.items() if key not in self._leases]

@@ -26,10 +26,11 @@ from ambient_runner.ledger.buffered_writer import (
 from ambient_runner.ledger.commit_jobs import CommitJob, GrantedLease
 from ambient_runner.ledger.commit_outcomes import OutcomeSettler
 from ambient_runner.ledger.commit_thread import CommitCallbacks
-from ambient_runner.ledger.fanout import ChannelRegistry, live_tail
+from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from ambient_runner.errors import RunnerError
@@ -61,7 +62,7 @@ class ThreadedLedger(ABC):
     """The writing half of `base.Ledger`, and its live readers."""
 
     def __init__(self) -> None:
-        self._channels = ChannelRegistry(self._start_polling, self._update_registration)
+        self._channels = ChannelRegistry(self._start_polling, self._update_polling, self._update_registration)
         self._read_threads: set[ThreadKey] = set()
         """Threads that other processes know this one to read."""
         self._settler = OutcomeSettler(self._channels)
@@ -244,13 +245,8 @@ class ThreadedLedger(ABC):
         check_facts(facts, labels)
         return await self._run_command(lambda writes: writes.append_facts(key, facts, expect, labels, claim))
 
-    @asynccontextmanager
-    async def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AsyncGenerator[Tail, None]:
-        try:
-            async with live_tail(self._channels, key, after, self.get_thread, self._read_epoch, epoch) as tail:
-                yield tail
-        finally:
-            self._update_polling()
+    def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AbstractAsyncContextManager[Tail]:
+        return LiveTail(self._channels, key, after, self.get_thread, self._read_epoch, epoch)
 
     async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, *, epoch: str = "") -> None:
         await self._run_command(lambda writes: writes.trim_thread(key, checkpoint, epoch))

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.private_entries import may_contain_correction
 from ambient_runner.projections.thread_view import REWOUND, THREAD_OWNER
+from ambient_runner.protocol.events import is_terminal_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ambient_runner.ledger.records import Batch
 
-__all__ = ["ReplaySnapshots"]
+__all__ = ["ReplaySnapshots", "first_of_newest_ended_run"]
 
 
 class ReplaySnapshots:
@@ -49,6 +52,16 @@ class ReplaySnapshots:
         if batch is not self._next:
             self._next, self._next_restates = batch, _restates(batch)
         return self._next_restates
+
+
+def first_of_newest_ended_run(batches: Sequence[Batch]) -> int:
+    """Return the first entry in these batches of the newest run that ends in them; 0 if none does."""
+    ended = next((batch.run for batch in reversed(batches) if _ends_run(batch)), None)
+    return next((batch.first for batch in batches if ended is not None and batch.run == ended), 0)
+
+
+def _ends_run(batch: Batch) -> bool:
+    return batch.owner == RUNTIME and batch.text is None and is_terminal_line(batch.lines[-1])
 
 
 def _restates(batch: Batch) -> bool:

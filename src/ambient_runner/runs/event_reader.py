@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import EntriesDropped
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.private_entries import is_private
-from ambient_runner.protocol.events import RunError, RunFinished, decode_event, is_delta_line
+from ambient_runner.protocol.events import RunError, RunFinished, decode_event, without_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -71,7 +70,7 @@ async def read_run_structure(
     while batches := await ledger.read_batches(info.thread, position, until=until):
         for batch in batches:
             if batch.owner == RUNTIME and batch.run == info.key:
-                yield batch.last, [decode_event(line) for line in filterfalse(is_delta_line, batch.lines)]
+                yield batch.last, [decode_event(line) for line in without_deltas(batch.lines)]
         position = batches[-1].last
 
 

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, Writer
-    from ambient_runner.ledger.records import IdempotencyClaim, RunInfo, ThreadKey, ThreadStatus
+    from ambient_runner.ledger.records import IdempotencyClaim, RunInfo, ThreadInfo, ThreadKey, ThreadStatus
     from ambient_runner.projections.thread_fork import ForkOrigin
     from ambient_runner.runs.containment import UncancellableTasks
     from ambient_runner.runs.fork import Fork
@@ -256,6 +256,14 @@ class Runner:
     async def find_withdrawn_content(self, key: ThreadKey) -> WithdrawnContent | None:
         """Return what the thread's agent has taken back of its stored events; None if nothing. Raises: UnknownThread, LedgerError."""
         return WithdrawnContent.of_view(await self.view_thread(key))
+
+    async def read_withdrawn_content(self, info: ThreadInfo) -> WithdrawnContent | None:
+        """As `find_withdrawn_content`, for a thread whose row was just read.
+
+        Raises: EntriesDropped if retention has overtaken the row; UnknownThread, LedgerError.
+        """
+        view = await self.views.view_from(ThreadEpoch(info.key, info.epoch), info.last)
+        return WithdrawnContent.of_view(view)
 
     async def append_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
         """Append a fact of a product that belongs to no run, with secrets redacted. Clients see what its projector returns.

@@ -22,7 +22,7 @@ from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.keyed_locks import KeyedLocks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.ledger.records import Checkpoint, CheckpointUpdate, ThreadInfo, ThreadKey
@@ -117,20 +117,25 @@ async def advance_view(
             raise EntriesDropped
         if not batches:
             return
-        started_at = time.monotonic()
-        for batch in batches:
-            if len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES:
-                await _fold_batch(view, batch)
-                started_at = time.monotonic()
-                continue
-            view.apply(batch)
-            if time.monotonic() - started_at > _MAX_TURN:
-                await asyncio.sleep(0)
-                started_at = time.monotonic()
+        await _fold_batches(view, batches)
+
+
+async def _fold_batches(view: ThreadView, batches: Iterable[Batch]) -> None:
+    """Fold batches into a view that nobody else has yet. Other tasks get a turn when that takes long."""
+    started_at = time.monotonic()
+    for batch in batches:
+        if len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES:
+            await _fold_batch(view, batch)
+            started_at = time.monotonic()
+            continue
+        view.apply(batch)
+        if time.monotonic() - started_at > _MAX_TURN:
+            await asyncio.sleep(0)
+            started_at = time.monotonic()
 
 
 async def _fold_batch(view: ThreadView, batch: Batch) -> None:
-    """Fold a batch into a view that nobody else has yet. Other tasks get a turn when that takes long."""
+    """Fold one batch, which is large, in parts."""
     if batch.text is not None:
         view.apply(batch)
         return
@@ -245,6 +250,11 @@ class ViewCache:
                 self._cached.put(thread, view)
             return view
 
+    async def view_from(self, thread: ThreadEpoch, seq: int) -> ThreadView:
+        """Return the thread as of `seq`, or as of a later entry if that is cached. Do not change it."""
+        cached = self._cached.get(thread)
+        return cached if cached is not None and cached.seq >= seq else await self.view_at(thread, seq)
+
     async def view_before_run(self, thread: ThreadEpoch, seq: int) -> ThreadView:
         """Return the thread as of `seq`, the entry before the active run, of any process. Do not change it.
 
@@ -351,32 +361,48 @@ class ReaderViews:
         """Extend the Runner's view of the active run by a batch that this reader received."""
         self._cache.extend(self._thread, batch)
 
-    async def view_at(self, seq: int, batches: Sequence[Batch] = ()) -> ThreadView:
-        """Return the thread as of `seq`, shared with other readers where possible. Do not change it.
+    def release(self) -> None:
+        """Forget the views that this reader has read. One that waits for new entries finds the next view in the cache."""
+        self._own = self._known = None
 
-        `batches` are those that the reader has just received: they are enough if retention has dropped them from the store meanwhile.
+    async def view_at(self, seq: int, batches: Sequence[Batch] = ()) -> ThreadView:
+        """Return the thread as of `seq`, shared with other readers where possible. Do not change it, and use it before the next call.
+
+        `batches` are those that the reader has just received: they need not be read again, and retention may have dropped them meanwhile.
         Raises: EntriesDropped, UnknownThread, LedgerError.
         """
+        if self._cache.is_past(self._thread, seq):
+            self._known = await self._read_own_view(seq, batches)
+            return self._known
         try:
-            self._known = await self._read_view(seq)
+            self._known = await self._cache.view_at(self._thread, seq)
         except EntriesDropped:
-            self._known = self._fold_received(seq, batches)
+            self._known = await self._fold_received(seq, batches)
+            if self._known is None:
+                raise
         return self._known
 
-    async def _read_view(self, seq: int) -> ThreadView:
-        if not self._cache.is_past(self._thread, seq):
-            return await self._cache.view_at(self._thread, seq)
-        base = self._own if self._own is not None and self._own.seq <= seq else None
-        self._own = await _fold_to(self._ledger, self._thread, base, seq)
+    async def _read_own_view(self, seq: int, batches: Sequence[Batch]) -> ThreadView:
+        """Return the thread as of an entry that the cached view is beyond."""
+        self._own = await self._fold_received(seq, batches) or await self._read_stored_view(seq)
         return self._own
 
-    def _fold_received(self, seq: int, batches: Sequence[Batch]) -> ThreadView:
-        """Return the newest view that this reader knows, advanced by what it has received. Raises: EntriesDropped if they do not meet."""
+    async def _read_stored_view(self, seq: int) -> ThreadView:
+        base = self._own if self._own is not None and self._own.seq <= seq else None
+        return await _fold_to(self._ledger, self._thread, base, seq)
+
+    async def _fold_received(self, seq: int, batches: Sequence[Batch]) -> ThreadView | None:
+        """Return the newest view that this reader knows, advanced by what it has received; None if they do not meet."""
         known = self._known
-        if known is None or known.seq > seq or not batches or batches[0].first > known.seq + 1:
-            raise EntriesDropped
-        view = known.copy()
-        for batch in batches:
-            if batch.last > view.seq and batch.first <= seq:
-                view.apply(slice_batch(batch, view.seq + 1, seq))
+        if (
+            known is None
+            or known.seq > seq
+            or not batches
+            or batches[0].first > known.seq + 1
+            or batches[-1].last < seq
+        ):
+            return None
+        view = known if known is self._own else known.copy()
+        new = (batch for batch in batches if batch.last > view.seq and batch.first <= seq)
+        await _fold_batches(view, (slice_batch(batch, view.seq + 1, seq) for batch in new))
         return view

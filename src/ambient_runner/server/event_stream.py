@@ -230,6 +230,8 @@ class EventStream(Response):
         return None
 
     async def _wait_for_batches(self, tail: Tail) -> list[Batch]:
+        if not tail.has_next():
+            self._views.release()
         self._is_waiting = True
         try:
             return await tail.next_batches(self if self._server_send else None, limit=WINDOW_BYTES)

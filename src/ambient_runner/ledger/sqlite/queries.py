@@ -128,5 +128,7 @@ def _batches_up_to(rows: Iterable[Any], limit: int) -> Iterator[Batch]:
     for first, owner, kind, run_key, ts, body in rows:
         if size and size + len(body) > limit:
             return
-        yield Batch(first=first, owner=owner, kind=kind, run=run_key, ts=ts, lines=body.split(b"\n"))
+        lines = body.split(b"\n")
+        line_bytes = len(body) - len(lines) + 1
+        yield Batch(first=first, owner=owner, kind=kind, run=run_key, ts=ts, lines=lines, size=line_bytes)
         size += len(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from ambient_runner.errors import EntriesDropped, InvalidInput, Refused, RunGone, StaleCursor, UnknownRun, UnknownThread
 from ambient_runner.projections.frames import Framer
-from ambient_runner.projections.replay_snapshots import ReplaySnapshots
+from ambient_runner.projections.replay_snapshots import ReplaySnapshots, first_of_newest_ended_run
 from ambient_runner.projections.thread_event import ThreadIdentity
 from ambient_runner.projections.thread_status import run_members
 from ambient_runner.projections.thread_view import ThreadView
@@ -32,13 +33,16 @@ from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.request_parsing import client_profile, wants_all_snapshots, wants_snapshots
 from ambient_runner.server.routes.base import YieldingRoute
-from ambient_runner.server.routes.threads import hidden_keys
+from ambient_runner.server.routes.threads import hidden_keys_of
 from ambient_runner.server.stream_start import FIRST_WINDOW_BYTES, StreamStart
 from ambient_runner.server.thread_request import parse_limit
 
 if TYPE_CHECKING:
-    from ambient_runner.ledger.records import RunInfo, ThreadInfo, ThreadKey
+    from collections.abc import Sequence
+
+    from ambient_runner.ledger.records import Batch, RunInfo, ThreadInfo, ThreadKey
     from ambient_runner.projections.frames import WireFormat
+    from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run_history import RunDetails
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.end_conditions import EndCondition
@@ -107,42 +111,64 @@ async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKe
         return Response(status_code=204)  # It has the whole run; on 204 an EventSource does not reconnect.
     thread = ThreadEpoch(key, info.epoch)
     find_start = partial(_find_start, runtime, runner, query, thread)
-    return EventStream(runtime, runner, thread, await find_start(cursor), until=until, restart=find_start)
+    return EventStream(runtime, runner, thread, await find_start(cursor, info), until=until, restart=find_start)
 
 
 async def _find_start(
-    runtime: ServerRuntime, runner: Runner, query: _StreamQuery, thread: ThreadEpoch, cursor: int | None
+    runtime: ServerRuntime,
+    runner: Runner,
+    query: _StreamQuery,
+    thread: ThreadEpoch,
+    cursor: int | None,
+    info: ThreadInfo | None = None,
 ) -> StreamStart:
-    """Return the start that the query asks for, or that follows this entry. Raises: UnknownThread, RunGone, LedgerError."""
+    """Return the start that the query asks for, or that follows this entry. Raises: UnknownThread, RunGone, LedgerError.
+
+    `info` is the thread's row if it was just read: it is read again only if retention has overtaken it.
+    """
+    if info is not None:
+        with suppress(EntriesDropped):
+            return await _read_start(runtime, runner, query, info, cursor)
 
     async def find_start() -> StreamStart:
-        info = await require_thread(runner.ledger, thread.key)
-        if info.epoch != thread.epoch:
+        newer = await require_thread(runner.ledger, thread.key)
+        if newer.epoch != thread.epoch:
             raise UnknownThread
-        if cursor is None and query.is_connect:
-            start = await _connect(runtime, runner, query, info)
-        else:
-            run = await _find_run(runner, info, query.run)
-            start = await _resume(runtime, runner, query, info, run, cursor)
-        return await _read_following(runner, info, start)
+        return await _read_start(runtime, runner, query, newer, cursor)
 
     return await read_despite_retention(find_start)
 
 
-async def _read_following(runner: Runner, info: ThreadInfo, start: StreamStart) -> StreamStart:
-    """Return the start with the batches that follow, and the view that their snapshots need.
+async def _read_start(
+    runtime: ServerRuntime, runner: Runner, query: _StreamQuery, info: ThreadInfo, cursor: int | None
+) -> StreamStart:
+    """Return the start in the thread as it was when its row was read. Raises: EntriesDropped, UnknownThread, RunGone, LedgerError."""
+    if cursor is None and query.is_connect:
+        start = await _connect(runtime, runner, query, info)
+    else:
+        run = await _find_run(runner, info, query.run)
+        start = await _resume(runtime, runner, query, info, run, cursor)
+    return await _add_view(runner, info, start)
 
-    They are read here, because retention may drop them before the stream opens. Raises: EntriesDropped if it already has.
+
+async def _read_following(runner: Runner, info: ThreadInfo, after: int) -> list[Batch]:
+    """Return the first batches after an entry; none at the end of the thread.
+
+    They are read before the stream opens, because retention may drop them meanwhile. Raises: EntriesDropped if it already has.
     """
-    if start.after >= info.last:
-        return start
-    batches = await runner.ledger.read_batches(info.key, start.after, limit=FIRST_WINDOW_BYTES, epoch=info.epoch)
-    if not batches or batches[0].first > start.after + 1:
+    if after >= info.last:
+        return []
+    batches = await runner.ledger.read_batches(info.key, after, limit=FIRST_WINDOW_BYTES, epoch=info.epoch)
+    if not batches or batches[0].first > after + 1:
         raise EntriesDropped
-    view = start.view
-    if view is None and any(start.framer.view_seqs(batch) for batch in batches):
-        view = await load_view(runner.ledger, info.key, until=start.after, epoch=info.epoch)
-    return replace(start, view=view, batches=batches)
+    return batches
+
+
+async def _add_view(runner: Runner, info: ThreadInfo, start: StreamStart) -> StreamStart:
+    """Return the start with the view that the snapshots in its batches need. Raises: EntriesDropped, UnknownThread, LedgerError."""
+    if start.view is not None or not any(start.framer.view_seqs(batch) for batch in start.batches):
+        return start
+    return replace(start, view=await load_view(runner.ledger, info.key, until=start.after, epoch=info.epoch))
 
 
 async def _find_run(runner: Runner, info: ThreadInfo, key: str | None) -> RunInfo | None:
@@ -192,8 +218,9 @@ async def _connect(runtime: ServerRuntime, runner: Runner, query: _StreamQuery, 
     """Return the entry that the connect stands for, and its frames."""
     start = await find_connect_start(runner, info)
     framer = await _create_framer(runtime, runner, query, info, after=start.seq)
-    preface = start.render(framer, await hidden_keys(runner, info.key))
-    return StreamStart(after=start.seq, framer=framer, preface=preface, view=start.view)
+    preface = start.render(framer, hidden_keys_of(runner, info))
+    batches = await _read_following(runner, info, start.seq)
+    return StreamStart(after=start.seq, framer=framer, preface=preface, view=start.view, batches=batches)
 
 
 async def _resume(
@@ -207,29 +234,43 @@ async def _resume(
     """Return the entry to start after, and the frames to send before the next one."""
     begin = run.first - 1 if run else 0
     after = max(cursor or 0, begin)
+    is_gap = after < info.first - 1
+    reopening: list[Event] = []
+    if after != begin and not is_gap:
+        # Before the batches: they show if retention has dropped the run meanwhile.
+        reopening = await runtime.reopening_points.reopen_events(runner.ledger, info.key, after)
+    batches = await _read_following(runner, info, max(after, info.first - 1))
     selects_snapshots = run is None and not query.all_snapshots
-    replay = await _select_snapshots(runner, info, after) if selects_snapshots else None
+    replay = await _select_snapshots(runner, info, after, batches) if selects_snapshots else None
     framer = await _create_framer(runtime, runner, query, info, after=after, replay=replay)
-    if after < info.first - 1:
+    if is_gap:
         view = await load_view(runner.ledger, info.key, until=info.first - 1, epoch=info.epoch)
         metrics.RESUMES.labels("gap").inc()
-        events = gap_events(info, after, view, await hidden_keys(runner, info.key))
-        return StreamStart(
-            after=info.first - 1, framer=framer, preface=framer.render_without_ids(events, view), view=view
-        )
+        events = gap_events(info, after, view, hidden_keys_of(runner, info))
+        preface = framer.render_without_ids(events, view)
+        return StreamStart(after=info.first - 1, framer=framer, preface=preface, view=view, batches=batches)
     if after == begin:
-        return StreamStart(after=after, framer=framer, view=None if after else ThreadView())
+        return StreamStart(after=after, framer=framer, view=None if after else ThreadView(), batches=batches)
     metrics.RESUMES.labels("exact").inc()
-    preface = framer.render_without_ids(await runtime.reopening_points.reopen_events(runner.ledger, info.key, after))
-    return StreamStart(after=after, framer=framer, preface=preface, is_run_open=bool(preface))
+    preface = framer.render_without_ids(reopening)
+    return StreamStart(after=after, framer=framer, preface=preface, batches=batches, is_run_open=bool(preface))
 
 
-async def _select_snapshots(runner: Runner, info: ThreadInfo, after: int) -> ReplaySnapshots | None:
-    """Return the selection of the snapshots that are stored after this entry; None if all of them are sent."""
-    newest = await find_newest_ended_run(runner.ledger, info) if after < info.last else None
-    if newest is None or newest.first <= after + 1:
+async def _select_snapshots(
+    runner: Runner, info: ThreadInfo, after: int, batches: Sequence[Batch]
+) -> ReplaySnapshots | None:
+    """Return the selection of the snapshots that are stored after this entry; None if all of them are sent.
+
+    `batches` are the first ones after it. If they are all of them, the runs need no query.
+    """
+    if not batches:
         return None
-    return ReplaySnapshots(newest_run=newest.first, is_resumed=after > 0)
+    if batches[-1].last >= info.last:
+        newest_run = first_of_newest_ended_run(batches)
+    else:
+        newest = await find_newest_ended_run(runner.ledger, info)
+        newest_run = newest.first if newest else 0
+    return ReplaySnapshots(newest_run=newest_run, is_resumed=after > 0) if newest_run > after + 1 else None
 
 
 async def _create_framer(
@@ -247,7 +288,7 @@ async def _create_framer(
         wire_format=query.wire_format,
         event_lines=query.event_lines,
         strict=query.strict,
-        withdrawn=await runner.find_withdrawn_content(info.key) if after < info.last else None,
+        withdrawn=await runner.read_withdrawn_content(info) if after < info.last else None,
         exposure=runtime.audiences.exposure_for(info.agent),
         thread=ThreadIdentity.of_info(info),
         snapshots=query.snapshots,

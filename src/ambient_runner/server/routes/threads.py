@@ -195,5 +195,10 @@ def _encode_visible(state: SharedState, hidden: frozenset[str]) -> bytes:
 async def hidden_keys(runner: Runner, key: ThreadKey) -> frozenset[str]:
     """Return the state keys that the thread's agent hides from clients."""
     info = await runner.ledger.get_thread(key)
-    agent = runner.agents.get(info.agent) if info else None
+    return hidden_keys_of(runner, info) if info else frozenset()
+
+
+def hidden_keys_of(runner: Runner, info: ThreadInfo) -> frozenset[str]:
+    """Return the state keys that the agent of this row hides from clients."""
+    agent = runner.agents.get(info.agent)
     return agent.hidden_state if agent else frozenset()
