@@ -263,14 +263,17 @@ def _initial_facts(
     """
     new = [message for message in request.input.messages if message.id not in stored_ids]
     body = {
-        "input": msgspec.to_builtins(msgspec.structs.replace(request.input, messages=new)),
+        "input": msgspec.structs.replace(request.input, messages=new),
         "answers": [entry.interrupt_id for entry in accepted.answers],
         "imported": list(accepted.imported),
         "clientTools": [tool.name for tool in run.input.tools],
     }
     # One search of the encoded input instead of one in each of its strings: few inputs contain a secret.
-    clean = redactor.redact_value(body) if run.secrets.may_contain_secret(msgspec.json.encode(body)) else body
-    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode({**clean, "digestKey": run.digest_key}))]
+    line = msgspec.json.encode({**body, "digestKey": run.digest_key})
+    if run.secrets.may_contain_secret(line):
+        clean = redactor.redact_value(msgspec.to_builtins(body))
+        line = msgspec.json.encode({**clean, "digestKey": run.digest_key})
+    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=line)]
     if forked is not None:
         copy = msgspec.json.encode(redactor.redact_value(msgspec.to_builtins(forked)))
         facts.insert(0, Fact(owner=THREAD_OWNER, kind=FORKED, body=copy))
