@@ -8,7 +8,7 @@ from ambient_runner.bridges.demo import DemoBridge
 from tests.server.demo_server import SETTINGS, client_of, run_body
 
 AGENTS = {"demo": DemoBridge(), "other": DemoBridge()}
-REFUSED = [
+REFUSED: list[tuple[str, bytes, dict[str, str]]] = [
     ("/", b"{", {}),
     ("/", b"[]", {"Content-Type": "text/plain"}),
     ("/", b"{}", {"X-Ambient-On-Busy": "sometimes"}),
