@@ -557,8 +557,8 @@ def test_a_line_that_cannot_be_redacted_is_left_out(capsys: pytest.CaptureFixtur
     """The error left the logging call, and ended the run that logged."""
 
     class Broken(TextFormatter):
-        def _redact(self, text: str, record: logging.LogRecord) -> str:
-            raise LookupError(text)
+        def _message(self, record: logging.LogRecord, redact: Callable[[str], str]) -> str:
+            raise LookupError(record.getMessage())
 
     handler = LogHandler()
     handler.setFormatter(Broken())

@@ -25,7 +25,6 @@ from ambient_runner.bridges.base import (
     Closeable,
     ErasesThreads,
     ForwardsPlatformRequests,
-    HoldsInterrupts,
     Interruptible,
     ListsTools,
     PlatformContext,
@@ -187,7 +186,7 @@ class AgentHost:
             cached = None
         if cached is None:
             has_history = run.is_continuation or run.is_fork
-            adapter = self.create_adapter(dataclasses.replace(context, is_continuation=has_history))
+            adapter = self.create_adapter(_with_continuation(context, has_history))
             cached = self._adapters[slot] = _CachedAdapter(
                 adapter=adapter, config_digest=digest, last_used=time.monotonic()
             )
@@ -218,9 +217,12 @@ class AgentHost:
 
     async def _close_adapter(self, slot: tuple[ThreadKey, Actor]) -> None:
         cached = self._adapters.pop(slot, None)
-        if cached is not None and isinstance(cached.adapter, Closeable):
+        aclose = (
+            getattr(cached.adapter, "aclose", None) if cached is not None else None
+        )  # Closeable; see `_is_waiting`.
+        if aclose is not None:
             with isolate(f"closing the adapter of agent {self.name} for thread {slot[0].id}"):
-                await cached.adapter.aclose()
+                await aclose()
 
 
 def _check_tools(bridge: object, tools: Sequence[object]) -> list[Tool]:
@@ -234,7 +236,11 @@ def _check_tools(bridge: object, tools: Sequence[object]) -> list[Tool]:
 
 
 def _is_waiting(adapter: Any) -> bool:
-    return isinstance(adapter, HoldsInterrupts) and adapter.is_waiting
+    """Return True if it HoldsInterrupts and waits.
+
+    Not `isinstance`, which compares all members of a Protocol: each first run of a thread evicts an adapter once there are enough.
+    """
+    return bool(getattr(adapter, "is_waiting", False))
 
 
 def _waits_for(adapter: Any, run_input: RunAgentInput) -> bool:
@@ -271,4 +277,10 @@ def default_context(run: Run) -> PlatformContext:
 
 def _config_digest(context: PlatformContext) -> str:
     """Return a digest of the configuration. `is_continuation` is not part of it."""
-    return hashlib.sha256(repr(dataclasses.replace(context, is_continuation=False)).encode()).hexdigest()
+    return hashlib.sha256(repr(_with_continuation(context, False)).encode()).hexdigest()
+
+
+def _with_continuation(context: PlatformContext, is_continuation: bool) -> PlatformContext:
+    if context.is_continuation == is_continuation:
+        return context
+    return dataclasses.replace(context, is_continuation=is_continuation)

@@ -547,7 +547,8 @@ class Runner:
     ) -> ActiveRun:
         """Report what the agent does not get, and return the handles of a run that has begun."""
         run = accepted.run
-        self._left_out.report(request.agent, accepted.left_out, Redactor(run.secrets).redact_text)
+        if accepted.left_out:
+            self._left_out.report(request.agent, accepted.left_out, Redactor(run.secrets).redact_text)
         if start.removed_count:
             logger.info(
                 "Run %s rewinds thread %s by %d messages",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -106,7 +106,7 @@ def accept_run(
     check_answers(view, accepted)
     check_media_urls(accepted.new_messages, agent.media_url_schemes)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
-    run = replace(_build_run(request, new_run, view, accepted, state, props, secrets), is_state_sent=sends_state)
+    run = _build_run(request, new_run, view, accepted, state, props, secrets, is_state_sent=sends_state)
     return AcceptedRun(run=run, request=request, accepted_input=accepted, left_out=(*left_out, *left_out_props))
 
 
@@ -132,12 +132,12 @@ def prepare_first_entries(
     if run.is_state_sent:
         first.append(StateSnapshot(snapshot=run.input.state))
     legal = [repaired for event in first for repaired in repairer.feed(event)]
-    for event in legal:
-        _encode_whole(event)  # Before the search, which takes long for an input that is refused anyway.
+    # Before the search, which takes long for an input that is refused anyway. An event without secrets is not encoded again.
+    encoded = {id(event): _encode_whole(event) for event in legal}
     with RedactionGuard():
         facts = _initial_facts(start.request, run, accepted, redactor, forked, stored_ids)
-        clean = [redacted for event in legal for redacted in redactor.feed(event)]
-        lines = [_encode_whole(event) for event in clean]
+        clean = redactor.feed_batch(legal)
+        lines = [encoded.get(id(event)) or _encode_whole(event) for event in clean]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
     return RunStart(
         facts=[*facts, *events],
@@ -148,7 +148,7 @@ def prepare_first_entries(
     )
 
 
-def _first_title(events: list[Event]) -> str:
+def _first_title(events: Sequence[Event]) -> str:
     """Return the title of a thread whose first run begins with these events: the same as the ThreadView folds from them."""
     started = next((event for event in events if isinstance(event, RunStarted)), None)
     return title_of_messages(started.input.messages) if started and started.input else ""
@@ -188,6 +188,8 @@ def _build_run(
     state: Any,
     props: Any,
     secrets: Secrets,
+    *,
+    is_state_sent: bool,
 ) -> Run:
     return Run(
         key=new_run.key,
@@ -200,6 +202,7 @@ def _build_run(
         span=request.caller,
         accepted=accepted.new_messages,
         has_input_state=request.input.state is not None,
+        is_state_sent=is_state_sent,
         buffered_result_ids=accepted.buffered_result_ids,
         pending_call_ids=accepted.pending_call_ids,
         is_continuation=view.last_run is not None,
@@ -260,14 +263,17 @@ def _initial_facts(
     """
     new = [message for message in request.input.messages if message.id not in stored_ids]
     body = {
-        "input": msgspec.to_builtins(msgspec.structs.replace(request.input, messages=new)),
+        "input": msgspec.structs.replace(request.input, messages=new),
         "answers": [entry.interrupt_id for entry in accepted.answers],
         "imported": list(accepted.imported),
         "clientTools": [tool.name for tool in run.input.tools],
     }
     # One search of the encoded input instead of one in each of its strings: few inputs contain a secret.
-    clean = redactor.redact_value(body) if run.secrets.may_contain_secret(msgspec.json.encode(body)) else body
-    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode({**clean, "digestKey": run.digest_key}))]
+    line = msgspec.json.encode({**body, "digestKey": run.digest_key})
+    if run.secrets.may_contain_secret(line):
+        clean = redactor.redact_value(msgspec.to_builtins(body))
+        line = msgspec.json.encode({**clean, "digestKey": run.digest_key})
+    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=line)]
     if forked is not None:
         copy = msgspec.json.encode(redactor.redact_value(msgspec.to_builtins(forked)))
         facts.insert(0, Fact(owner=THREAD_OWNER, kind=FORKED, body=copy))

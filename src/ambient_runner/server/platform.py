@@ -103,6 +103,8 @@ class Platform:
         _warn_of_rules(settings, agents)
         self._serves_others = serves_others
         self._agents = agents
+        self._capability_events: dict[str, Custom] = {}
+        """By agent; built once."""
         self._tools = list(custom_tools)
         self._credentials = credentials or _credentials_from_settings(settings)
         self._recent_grants = RecentGrants()
@@ -147,11 +149,13 @@ class Platform:
 
     def capability_events(self, run: Run) -> list[Custom]:
         """Return the `ambient:capabilities` event of a new thread, so that a front end need not request it."""
-        capabilities = self._agents.get(run.agent)
-        if capabilities is None:
+        if run.agent not in self._agents:
             return []
-        value = {"framework": asdict(capabilities), "platform": {"features": self.features_of(run.agent)}}
-        return [Custom(name="ambient:capabilities", value=value)]
+        if run.agent not in self._capability_events:
+            framework = asdict(self._agents[run.agent])
+            value = {"framework": framework, "platform": {"features": self.features_of(run.agent)}}
+            self._capability_events[run.agent] = Custom(name="ambient:capabilities", value=value)
+        return [self._capability_events[run.agent]]
 
     def build_context(self, run: Run) -> PlatformContext:
         """Return the PlatformContext of a run's adapter. A run without set-up gets only the settings."""

@@ -173,12 +173,17 @@ async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...
     if request.headers.get("content-encoding", "identity").lower() not in {"", "identity"}:
         raise UnsupportedMediaType("Send the body without a content encoding.")
     _check_length(request.headers.get("content-length"), limit)
-    body = bytearray()
-    async with aclosing(read_chunks(request)) as chunks:
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > limit:
-                raise _too_large(limit)
+    body, now = bytearray(), asyncio.get_running_loop().time
+    try:
+        # One timeout that every chunk extends costs less than one for each, as `read_chunks` has: most bodies arrive whole.
+        async with asyncio.timeout(BODY_TIMEOUT) as timeout, aclosing(request.stream()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > limit:
+                    raise _too_large(limit)
+                timeout.reschedule(now() + BODY_TIMEOUT)
+    except TimeoutError as error:
+        raise RequestTimedOut from error
     return bytes(body)
 
 

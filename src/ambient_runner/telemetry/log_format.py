@@ -11,7 +11,8 @@ import logging
 import re
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote, unquote
 
 from ambient_runner.projections.redaction import Redactor, Secrets
@@ -19,7 +20,7 @@ from ambient_runner.runs.run import current_run_or_none
 from ambient_runner.telemetry.log_hooks import LogHandler, install_log_hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ambient_runner.config import LogFormat, LogLevel, Settings
 
@@ -31,6 +32,8 @@ __all__ = [
     "configure_logging",
     "log_to_stderr",
 ]
+
+_Redact: TypeAlias = "Callable[[str], str]"
 
 _CHATTY_LOGGERS = ("uvicorn.error", "claude_agent_sdk", "google_adk", "google_genai", "strands", "httpx")
 """Libraries whose level `info` is for their own developers."""
@@ -45,6 +48,8 @@ _CONTINUATION = "    | "
 """Start of every line of a record but its first: no text can pass for a log line."""
 # C0 and C1 control characters, Unicode line breaks, characters that change the writing direction, and lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_BETWEEN_TEXTS = "\0"
+"""Between texts that are searched together: a character that no value and no pattern has."""
 _PLAIN_VALUE = re.compile(r"[\w.:@/+-]+")
 
 
@@ -63,10 +68,10 @@ class RunContextFilter(logging.Filter):
 class _RunSecrets:
     """The secrets of a record's run, for a formatter in another thread. They are left out when the record is pickled."""
 
-    __slots__ = ("redactor",)
+    __slots__ = ("secrets",)
 
     def __init__(self, secrets: Secrets | None = None) -> None:
-        self.redactor = Redactor(secrets) if secrets else None
+        self.secrets = secrets
 
     def __reduce__(self) -> tuple[type[_RunSecrets], tuple[()]]:
         return _RunSecrets, ()
@@ -82,11 +87,11 @@ def _add_run_context(record: logging.LogRecord) -> None:
     record.__dict__.update({f"ambient_{name}": value for name, value in zip(_CONTEXT_FIELDS, values, strict=True)})
 
 
-def _run_redactor(record: logging.LogRecord) -> Redactor | None:
-    """Return the redactor for the secrets of the run that logged a record; None outside of a run."""
+def _run_secrets(record: logging.LogRecord) -> Secrets | None:
+    """Return the secrets of the run that logged a record; None outside of a run."""
     _add_run_context(record)
-    secrets: _RunSecrets = record.__dict__[_SECRETS_ATTRIBUTE]
-    return secrets.redactor
+    of_run: _RunSecrets = record.__dict__[_SECRETS_ATTRIBUTE]
+    return of_run.secrets
 
 
 def _run_context(record: logging.LogRecord) -> dict[str, str]:
@@ -103,7 +108,8 @@ class RedactingFormatter(logging.Formatter):
         super().__init__()
         self._secrets = Secrets(secrets)
         self._added: dict[str, None] = {}
-        self._redactor: Redactor | None = None
+        self._current: Secrets | None = None
+        """The secrets and the added ones; None until the next line after values were added."""
         self._lock = threading.Lock()
 
     def add_secrets(self, values: Iterable[str]) -> None:
@@ -115,33 +121,35 @@ class RedactingFormatter(logging.Formatter):
             self._added |= dict.fromkeys(fresh)
             for oldest in list(self._added)[:-_MAX_ADDED_SECRETS]:
                 del self._added[oldest]
-            self._redactor = None
+            self._current = None
 
-    def _redact(self, text: str, record: logging.LogRecord) -> str:
+    def _redaction_of(self, record: logging.LogRecord, context: Iterable[str], traceback: str) -> _Redact:
+        """Return what redacts each text of a record. All are searched at once first: nearly all records are clean, and stay as they are."""
         with self._lock:
-            redactor = self._redactor = self._redactor or self._new_redactor()
-        redacted = redactor.redact_text(text)
-        of_run = _run_redactor(record)
-        return of_run.redact_text(redacted) if of_run else redacted
+            own = self._current = self._current or self._add_to_secrets()
+        of_run = _run_secrets(record)
+        texts = (str(record.levelname), record.name, *context, record.getMessage(), traceback)
+        # Most runs have no values of their own, and share the search of the server.
+        searches = dict.fromkeys((*own.searches, *(of_run.searches if of_run else ())))
+        has_secret = any(search.find_spans(_BETWEEN_TEXTS.join(texts)) for search in searches)
+        if not has_secret and not record.name.startswith(
+            _REQUEST_LOGGERS
+        ):  # The targets of requests are decoded first.
+            return _keep_text
+        redactors = [Redactor(secrets) for secrets in (own, of_run) if secrets]
+        return lambda text: reduce(lambda clean, redactor: redactor.redact_text(clean), redactors, text)
 
-    def _message(self, record: logging.LogRecord) -> str:
+    def _message(self, record: logging.LogRecord, redact: _Redact) -> str:
         """Return the record's message, redacted. A request line has no query, and its path is decoded to be searched."""
         message = record.getMessage()
         if record.name.startswith(_REQUEST_LOGGERS):
-            message = _TARGET.sub(lambda match: self._clean_target(match[0], record), message)
-        return self._redact(message, record)
+            message = _TARGET.sub(lambda match: _clean_target(match[0], redact), message)
+        return redact(message)
 
-    def _clean_target(self, target: str, record: logging.LogRecord) -> str:
-        path, mark, _ = target.partition("?")
-        decoded = unquote(path)
-        redacted = self._redact(decoded, record)
-        shown = path if redacted == decoded else quote(redacted, safe="/[]")
-        return f"{shown}?{_HIDDEN_QUERY}" if mark else shown
-
-    def _new_redactor(self) -> Redactor:
+    def _add_to_secrets(self) -> Secrets:
         secrets = self._secrets.copy_for_run()
         secrets.add(self._added)
-        return Redactor(secrets)
+        return secrets
 
     def _traceback(self, record: logging.LogRecord) -> str:
         """Return the record's traceback and stack; empty if it has none."""
@@ -154,45 +162,56 @@ class TextFormatter(RedactingFormatter):
     """Lines for people: time, level, logger, `[run=… thread=… agent=…]`, message. Further lines, as of a traceback, start with `|`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        context = " ".join(
-            f"{name}={_quote(self._redact(value, record))}" for name, value in _run_context(record).items()
-        )
-        level, name = (_escape(self._redact(text, record)) for text in (str(record.levelname), record.name))
+        run_context, traceback = _run_context(record), self._traceback(record)
+        redact = self._redaction_of(record, run_context.values(), traceback)
+        context = " ".join(f"{name}={_quote(redact(value))}" for name, value in run_context.items())
+        level, name = _escape(redact(str(record.levelname))), _escape(redact(record.name))
         origin = f"{name} [{context}]" if context else name
-        message, details = self._split_message(record)
+        message, details = self._split_message(record, redact)
         first = f"{self.formatTime(record)} {level} {origin}: {_escape(message)}"
-        further = "\n".join(filter(None, (details, self._redact(self._traceback(record), record))))
+        further = "\n".join(filter(None, (details, redact(traceback))))
         return "\n".join([first, *(_CONTINUATION + _escape(line) for line in further.split("\n") if line)])
 
-    def _split_message(self, record: logging.LogRecord) -> tuple[str, str]:
+    def _split_message(self, record: logging.LogRecord, redact: _Redact) -> tuple[str, str]:
         """Return the record's redacted message, which becomes one line, and the lines after it.
 
         Lines come from a message without arguments, or from the last argument of a format string that ends in a line break and `%s`. All
         other arguments are one line: their line breaks are escaped.
         """
         if not record.args:
-            message, _, details = self._message(record).partition("\n")
+            message, _, details = self._message(record, redact).partition("\n")
             return message, details
         if isinstance(record.msg, str) and record.msg.endswith("\n%s") and isinstance(record.args, tuple):
-            return (
-                self._redact(record.msg[:-3] % record.args[:-1], record),
-                self._redact(str(record.args[-1]), record),
-            )
-        return self._message(record), ""
+            return redact(record.msg[:-3] % record.args[:-1]), redact(str(record.args[-1]))
+        return self._message(record, redact), ""
 
 
 class JsonFormatter(RedactingFormatter):
     """A JSON object per line: `time` (UTC), `level`, `logger`, `message`; `run`, `thread`, `agent` in a run; `exception` on failure."""
 
     def format(self, record: logging.LogRecord) -> str:
+        context, traceback = _run_context(record), self._traceback(record)
+        redact = self._redaction_of(record, context.values(), traceback)
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = {"time": time.replace("+00:00", "Z")}
-        fields |= {"level": self._redact(str(record.levelname), record), "logger": self._redact(record.name, record)}
-        fields["message"] = self._message(record)
-        values = {**_run_context(record), "exception": self._traceback(record)}
-        fields |= {name: self._redact(value, record) for name, value in values.items() if value}
+        fields |= {"level": redact(str(record.levelname)), "logger": redact(record.name)}
+        fields["message"] = self._message(record, redact)
+        values = {**context, "exception": traceback}
+        fields |= {name: redact(value) for name, value in values.items() if value}
         line = json.dumps(fields, ensure_ascii=False)
         return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
+
+
+def _keep_text(text: str) -> str:
+    return text
+
+
+def _clean_target(target: str, redact: _Redact) -> str:
+    path, mark, _ = target.partition("?")
+    decoded = unquote(path)
+    redacted = redact(decoded)
+    shown = path if redacted == decoded else quote(redacted, safe="/[]")
+    return f"{shown}?{_HIDDEN_QUERY}" if mark else shown
 
 
 def _escape(text: str) -> str:

@@ -166,7 +166,7 @@ class SqliteCommands:
         lease = self._acquire(key, run, claim, None, epoch)
         if lease.thread_no:
             raise ThreadExists
-        self._begin(lease, facts, run_id, agent, claim, title)
+        self._begin(lease, None, facts, run_id, agent, claim, title)
         return lease.to_granted()._replace(has_begun=True)
 
     def _acquire(
@@ -179,7 +179,7 @@ class SqliteCommands:
             raise LeaseHeld(held[1], IdempotencyClaim(scope=held[2], digest=held[3]) if held[2] is not None else None)
         if queries.count_earlier_tickets(self.connection, key, ticket, live):
             raise LeaseHeld("", None)
-        self.worker.renew_leases(self.connection)
+        self.worker.renew_leases_if_due(self.connection)
         if held:
             self._end_lease(key, held[4], held[5])
         if ticket is not None:
@@ -197,18 +197,20 @@ class SqliteCommands:
         if lease is None:
             raise LeaseLost
         self.verify_lease(lease)
-        return self._begin(lease, facts, run_id, agent, claim, title)
+        thread = self.connection.execute(_THREAD, lease.key).fetchone()
+        return self._begin(lease, thread, facts, run_id, agent, claim, title)
 
     def _begin(
         self,
         lease: Lease,
+        thread: tuple[int, str, str, int] | None,
         facts: Sequence[Fact],
         run_id: str,
         agent: str,
         claim: IdempotencyClaim | None,
         title: str,
     ) -> int:
-        thread = self.connection.execute(_THREAD, lease.key).fetchone()
+        """Begin the run of a lease; `thread` is the row of its thread, None if it does not exist."""
         if thread and thread[1] != agent:
             raise AgentMismatch
         if claim:

@@ -8,6 +8,7 @@ from ambient_runner.errors import StoreUnusable
 from ambient_runner.ledger.sqlite.schema import known_version, read_version
 
 if TYPE_CHECKING:
+    import os
     import sqlite3
     from pathlib import Path
 
@@ -49,22 +50,27 @@ class OpenedFile:
         """Check that the path still leads to the file that was opened: SQLite would create a missing one. Raises: StoreUnusable."""
         if self._identities is None:
             return
-        if self._read_identities() != self._identities:
-            raise StoreUnusable(_GONE)
         seen = self._size  # Before the file: other threads check it too, while it grows.
-        size = self._paths[0].stat().st_size
+        database, log = map(_find_file, self._paths)
+        if database is None or (_identity_of(database), _identity_of(log)) != self._identities:
+            raise StoreUnusable(_GONE)
+        size = database.st_size
         if size < seen:
             raise StoreUnusable(_SHRUNK)
         self._size = max(size, self._size)
 
     def _read_identities(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(map(_file_identity, self._paths))
+        return tuple(_identity_of(_find_file(path)) for path in self._paths)
 
 
-def _file_identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file; None if it cannot be found."""
+def _find_file(path: Path) -> os.stat_result | None:
+    """Return what is known of a file; None if it cannot be found."""
     try:
-        found = path.stat()
+        return path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+
+
+def _identity_of(file: os.stat_result | None) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if it was not found."""
+    return (file.st_dev, file.st_ino) if file else None
