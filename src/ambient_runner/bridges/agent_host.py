@@ -217,9 +217,7 @@ class AgentHost:
 
     async def _close_adapter(self, slot: tuple[ThreadKey, Actor]) -> None:
         cached = self._adapters.pop(slot, None)
-        aclose = (
-            getattr(cached.adapter, "aclose", None) if cached is not None else None
-        )  # Closeable; see `_is_waiting`.
+        aclose = getattr(cached.adapter, "aclose", None) if cached else None  # Not `isinstance`; see `_is_waiting`.
         if aclose is not None:
             with isolate(f"closing the adapter of agent {self.name} for thread {slot[0].id}"):
                 await aclose()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware as AsgiMiddleware
 from starlette.routing import Match
 
 from ambient_runner.bridges.agent_host import AgentHost
@@ -25,7 +24,6 @@ from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import Secrets
 from ambient_runner.server.audiences import Audiences
 from ambient_runner.server.cors import Cors
-from ambient_runner.server.direct_routes import DirectRoutes
 from ambient_runner.server.error_responses import http_error_response
 from ambient_runner.server.guard import Authorize, Guard
 from ambient_runner.server.home_page import home_page_routes
@@ -36,7 +34,7 @@ from ambient_runner.server.routes.copilotkit import copilotkit_routes
 from ambient_runner.server.routes.events import event_routes
 from ambient_runner.server.routes.feedback import feedback_routes
 from ambient_runner.server.routes.platform import platform_routes
-from ambient_runner.server.routes.runs import run_handlers, run_routes
+from ambient_runner.server.routes.runs import run_routes
 from ambient_runner.server.routes.status import status_routes
 from ambient_runner.server.routes.threads import thread_routes
 from ambient_runner.server.routes.tools import tool_routes
@@ -251,9 +249,6 @@ def create_app(
 
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
     app.include_router(home_page_routes(app.state.ambient, guard))
-    app.user_middleware.append(
-        AsgiMiddleware(DirectRoutes, handlers=run_handlers(app.state.ambient, guard))
-    )  # Innermost.
     app.add_middleware(HostCheck, guard=guard)
 
     @app.exception_handler(HTTPException)

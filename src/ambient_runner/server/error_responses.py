@@ -51,7 +51,6 @@ def error_response(code: str, message: str, status: int, headers: dict[str, str]
     return JsonResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
 
 
-RequestHandler = Callable[[Request], "Coroutine[Any, Any, Response]"]
 RenderError = Callable[[str, str, int, dict[str, str] | None], JsonResponse]
 """Returns the response for a code, a message, a status and headers."""
 
@@ -67,23 +66,19 @@ class AmbientRoute(APIRoute):
         """Return the response for an error of this route."""
         return error_response(code, message, status, headers)
 
-    def get_route_handler(self) -> RequestHandler:
-        return with_error_responses(super().get_route_handler(), self.render_error)
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
 
+        async def handle_errors(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Exception as error:
+                answer = response_for(error, f"{request.method} {request.url.path}", self.render_error)
+                # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
+                traceback.clear_frames(error.__traceback__)
+                return answer
 
-def with_error_responses(handle: RequestHandler, render: RenderError = error_response) -> RequestHandler:
-    """Return a handler that answers with an error response if `handle` raises."""
-
-    async def handle_errors(request: Request) -> Response:
-        try:
-            return await handle(request)
-        except Exception as error:
-            answer = response_for(error, f"{request.method} {request.url.path}", render)
-            # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
-            traceback.clear_frames(error.__traceback__)
-            return answer
-
-    return handle_errors
+        return handle_errors
 
 
 def is_exact_path(scope: Scope) -> bool:

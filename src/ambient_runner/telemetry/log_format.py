@@ -132,9 +132,8 @@ class RedactingFormatter(logging.Formatter):
         # Most runs have no values of their own, and share the search of the server.
         searches = dict.fromkeys((*own.searches, *(of_run.searches if of_run else ())))
         has_secret = any(search.find_spans(_BETWEEN_TEXTS.join(texts)) for search in searches)
-        if not has_secret and not record.name.startswith(
-            _REQUEST_LOGGERS
-        ):  # The targets of requests are decoded first.
+        is_decoded = record.name.startswith(_REQUEST_LOGGERS)  # The targets of requests are searched decoded.
+        if not has_secret and not is_decoded:
             return _keep_text
         redactors = [Redactor(secrets) for secrets in (own, of_run) if secrets]
         return lambda text: reduce(lambda clean, redactor: redactor.redact_text(clean), redactors, text)

@@ -32,7 +32,7 @@ from ambient_runner.runs.reattach import facts_before_run
 from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
 from ambient_runner.runs.view_cache import ThreadEpoch
 from ambient_runner.server.end_conditions import UntilRunEnds
-from ambient_runner.server.error_responses import AmbientRoute, JsonResponse, with_error_responses
+from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.request_parsing import (
     RESPOND_ASYNC,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.run_input import ParsedInput
     from ambient_runner.runs.run import RunAttribute
     from ambient_runner.runs.runner import Runner
-    from ambient_runner.server.error_responses import RequestHandler
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
 
@@ -95,19 +94,6 @@ def run_routes(
 
     router.add_api_route("/interrupt", interrupt_run, methods=["POST"], route_class_override=YieldingRoute)
     return router
-
-
-def run_handlers(runtime: ServerRuntime, guard: Guard) -> dict[str, RequestHandler]:
-    """Return what answers a POST to start a run, by path: the same as the routes of `run_routes`, for `direct_routes.py`."""
-
-    def handler_of(agent: str) -> RequestHandler:
-        async def run_agent(request: Request) -> Response:
-            return await _start_run(runtime, request, await guard(request), agent, None)
-
-        return with_error_responses(run_agent)
-
-    named = {f"/agents/{name}": handler_of(runtime.resolve_agent(name)) for name in ("default", *runtime.agents)}
-    return {"/": handler_of(runtime.default_agent), **named}
 
 
 async def _start_run(
