@@ -177,8 +177,8 @@ def published_python(sdk: str) -> Path:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment in which a child process can import this package."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    """Return the environment in which a child process imports this package, and the server of this checkout."""
+    return os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
 
 
 def _wait_for_port(child: subprocess.Popen[bytes], log: Path) -> int:

@@ -6,10 +6,14 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.json_patch import apply_patch
+from ambient_runner.projections.json_patch import PatchedDocument, apply_patch
+from tests.hypothesis_profiles import examples
 from tests.recordings import HERE
 
 VECTORS: list[dict[str, Any]] = json.loads((HERE / "json_patch.json").read_text(encoding="utf-8"))
@@ -32,3 +36,46 @@ def test_a_patch_applies_or_conflicts_as_on_file_and_changes_nothing_in_place(ve
 
 def test_the_names_of_the_vectors_are_unique() -> None:
     assert len({vector["name"] for vector in VECTORS}) == len(VECTORS)
+
+
+_keys = st.sampled_from(["a", "b", "c", "~1", "__proto__", "0", ""])
+_values = st.sampled_from([1, True, None, "x", {}, {"a": {"b": 1}}, [1, {"a": 2}]])
+_paths = st.lists(_keys, max_size=3).map(lambda keys: "".join(f"/{key}" for key in keys)) | st.sampled_from(
+    ["a", 5, "/-"]
+)
+_operations = st.fixed_dictionaries(
+    {},
+    optional={
+        "op": st.sampled_from(["replace", "replace", "replace", "add", "remove", "copy", "move", "test"]),
+        "path": _paths,
+        "value": _values,
+        "from": _paths,
+    },
+)
+_patches = st.lists(st.lists(_operations, max_size=2), max_size=6)
+
+
+@examples(300)
+@given(_patches)
+def test_patches_give_the_same_one_after_the_other_as_each_on_a_new_document(patches: list[list[Any]]) -> None:
+    """A document that was patched before is changed in place, its members by a shorter way."""
+    plain: Any = {"a": 1, "b": {"a": [1, 2]}, "c": {"b": {}}, "__proto__": 1}
+    patched = PatchedDocument(plain)
+    for patch in patches:
+        before = copy.deepcopy(patched.root)
+        expected, conflict = plain, False
+        try:
+            expected = apply_patch(plain, patch)
+        except PatchConflict:
+            conflict = True
+        try:
+            patched.apply(patch)
+            assert not conflict
+            assert msgspec.json.encode(patched.root) == msgspec.json.encode(expected)
+            patched.undo()
+            assert patched.root == before
+            patched.apply(patch)
+        except PatchConflict:
+            assert conflict
+        plain = expected
+        assert msgspec.json.encode(patched.root) == msgspec.json.encode(plain)

@@ -333,6 +333,28 @@ async def test_the_times_of_a_run_do_not_depend_on_who_folds_it() -> None:
     )
 
 
+@pytest.mark.parametrize("received", [0, 3, 100], ids=["nothing", "a part", "all"])
+async def test_what_readers_received_of_a_run_is_not_read_again_for_the_next_one(received: int) -> None:
+    async with RecordingLedger() as ledger, Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS) as runner:
+        await run_once(runner, user("u1"))
+        before = await require_thread(ledger, KEY)
+        await run_once(runner, user("u2"))
+        after = await require_thread(ledger, KEY)
+        views, thread = ViewCache(ledger), ThreadEpoch(KEY, after.epoch)
+        entries = one_batch_per_entry(await ledger.read_batches(KEY, before.last))[:received]
+        views.track(thread, await views.view_at(thread, before.last))
+        for batch in entries:
+            views.extend(thread, batch)
+        views.untrack(thread)
+        ledger.read_after.clear()
+        view = await views.view_at(thread, after.last)
+        assert ledger.read_after == ([] if received == 100 else [before.last + received])
+        folded = await load_view(ledger, KEY, until=after.last)
+    assert view.transcript.messages() == folded.transcript.messages()
+    assert view.last_run is not None
+    assert (view.seq, view.last_run.status) == (after.last, "finished")
+
+
 def one_batch_per_entry(batches: list[Batch]) -> list[Batch]:
     """The entries in batches of one, each with a time of its own: 100, 200, …"""
     return [

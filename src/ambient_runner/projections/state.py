@@ -7,6 +7,7 @@ Every state is bounded: it fits into one event, and nests no deeper than a clien
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -57,6 +58,12 @@ def _hidden_test(hidden: HiddenKeys) -> Callable[[str], bool]:
     """Return the function that tells if a top-level key is hidden: made once, because states have up to 100,000 keys."""
     if callable(hidden):
         return lambda key: key in ALWAYS_HIDDEN or hidden(key)
+    return _test_of_names(frozenset(hidden))
+
+
+@lru_cache(64)
+def _test_of_names(hidden: frozenset[str]) -> Callable[[str], bool]:
+    """Cached, because it is needed for every patch."""
     names = ALWAYS_HIDDEN.union(name for name in hidden if not name.endswith("*"))
     prefixes = tuple(name[:-1] for name in hidden if name.endswith("*"))
     return (lambda key: key in names or key.startswith(prefixes)) if prefixes else names.__contains__
@@ -141,7 +148,7 @@ class SharedState:
         return ""
 
     def _apply_delta(self, event: StateDelta) -> str:
-        depth, size, values = self._depth_before(), self._size_before(), self._values_before()
+        bounds = self._depth_before(), self._size_before(), self._values_before()
         try:
             self._document.apply(event.delta)
         except PatchTooLarge:
@@ -149,17 +156,15 @@ class SharedState:
         except PatchConflict:
             self.failed_count += 1
             return ""
-        depth = _depth_after(depth, event.delta)
+        depth, size, values = _bounds_after(*bounds, event.delta)
         if depth > MAX_STATE_DEPTH and (depth := nesting_depth(self._document.root)) > MAX_STATE_DEPTH:
             self._document.undo()
             return "too_deep"
-        size = _size_after(size, event.delta)
         if size > MAX_STATE_BYTES and (size := encoded_size(self._document.root)) > MAX_STATE_BYTES:
             self._document.undo()
             if size >= encoded_size(self._document.root):
                 return "too_large"
             self._document.apply(event.delta)  # It was larger before.
-        values = _values_after(values, event.delta)
         if values > MAX_VALUES and (values := count_values(self._document.root)) > MAX_VALUES:
             self._document.undo()
             if values >= count_values(self._document.root, values):
@@ -257,26 +262,16 @@ class SharedState:
         return {key: item for key, item in value.items() if test(key)} if is_object(value) else {}
 
 
-def _depth_after(depth: int, operations: Sequence[dict[str, Any]]) -> int:
-    """Return an upper bound of the state's depth after a patch that applies."""
+def _bounds_after(depth: int, size: int, values: int, operations: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
+    """Return upper bounds of depth, size and number of values after a patch that applies. Only `copy` adds more than the patch has."""
+    size += encoded_size(operations)
     for operation in operations:
-        inserted = depth if "from" in operation else nesting_depth(operation.get("value"))
-        depth = max(depth, operation["path"].count("/") + inserted)
-    return depth
-
-
-def _values_after(values: int, operations: Sequence[dict[str, Any]]) -> int:
-    """Return an upper bound of the number of values after a patch. Only `copy` adds more than the patch has."""
-    if any(operation["op"] == "copy" for operation in operations):
-        return MAX_VALUES + 1
-    return values + sum(count_values(operation.get("value")) for operation in operations)
-
-
-def _size_after(size: int, operations: Sequence[dict[str, Any]]) -> int:
-    """Return an upper bound of the state's size after a patch. Only `copy` adds more than the patch's own size."""
-    if any(operation["op"] == "copy" for operation in operations):
-        return MAX_STATE_BYTES + 1
-    return size + encoded_size(operations)
+        inserted = operation.get("value")
+        depth = max(depth, operation["path"].count("/") + (depth if "from" in operation else nesting_depth(inserted)))
+        values += count_values(inserted)
+        if operation["op"] == "copy":
+            size, values = MAX_STATE_BYTES + 1, MAX_VALUES + 1
+    return depth, size, values
 
 
 def _check_operations(operations: Any) -> list[dict[str, Any]]:

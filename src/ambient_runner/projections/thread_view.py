@@ -41,6 +41,8 @@ from ambient_runner.protocol.events import (
     RunError,
     RunFinished,
     RunStarted,
+    StateDelta,
+    StateSnapshot,
     Success,
     Terminal,
     ToolCallResult,
@@ -293,6 +295,8 @@ class ThreadView:
         if self._interrupts.has_answers:
             self._interrupts.consume_answers(event)
         match event:
+            case StateDelta() | StateSnapshot():
+                self.state.apply(event)
             case RunStarted():
                 self._apply_run_started(run, event)
             case ToolCallStart():
@@ -312,7 +316,7 @@ class ThreadView:
             case Custom() if is_dropped_event(event):
                 self.client_tools = self.client_tools.difference(dropped_tool_names(event))
             case _:
-                self.state.apply(event)
+                pass
 
     def _apply_run_started(self, run: str, event: RunStarted) -> None:
         trace_id = str((event.metadata or {}).get("traceId", ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard, cast, get_args
 
@@ -18,14 +19,14 @@ from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol import lenient, strict_json
 from ambient_runner.protocol.events import Message, RunAgentInput, ToolMessage, UserMessage
 from ambient_runner.protocol.lenient import Warnings
+from ambient_runner.protocol.strict_messages import split_strict_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["ParsedInput", "newest_user_message", "parse_input"]
 
 _LIMITS = {"messages": 10_000, "tools": 1_000, "context": 1_000, "resume": 10_000}
-_MIN_LIMIT = min(_LIMITS.values())
 _ROLES = tuple(str(kind.__struct_config__.tag) for kind in get_args(Message))
 _EXAMPLE = '{"messages": [{"role": "user", "content": "Hello"}]}'
 _RENAMED_ID_NAMESPACE = uuid.UUID("6f1c1b0e-53a1-4f3e-9d0b-6d2b1a7c9e55")
@@ -44,13 +45,23 @@ class ParsedInput:
 def parse_input(body: bytes) -> ParsedInput:
     """Return the run input in a request body. Raises: InvalidInput, naming the field that is wrong; PayloadTooLarge."""
     strict_json.check_value_count(body)
-    _check_counts(body)
+    members = _split_members(body)
+    _check_counts(members)
+    split = split_strict_messages(body, members)
+    if split is not None:
+        with suppress(InvalidInput):  # Refused below, with the positions in the whole body.
+            return _read_input(split.rest, split.messages)
+    return _read_input(body)
+
+
+def _read_input(body: bytes, decoded: list[Message] | None = None) -> ParsedInput:
+    """Return the run input in a body, of which the messages may be decoded already. Raises: InvalidInput."""
     body_value = strict_json.loads(body)
     if not isinstance(body_value, dict):
         raise InvalidInput("The body must be an object.")
     warnings = Warnings()
     members = _add_missing_ids(cast("dict[str, Any]", body_value))
-    if members.get("resume"):
+    if members.get("resume") or decoded is not None:
         members.setdefault("messages", [])
     if "messages" not in members:
         raise InvalidInput(f"messages is missing. Send at least {_EXAMPLE}.")
@@ -59,7 +70,8 @@ def parse_input(body: bytes) -> ParsedInput:
             _prepare_message(message, f"messages[{at}]", warnings) for at, message in enumerate(members["messages"])
         ]
     run_input = lenient.read_struct(RunAgentInput, members, "", warnings)
-    messages = _deduplicate_messages([_with_content(message) for message in run_input.messages], warnings)
+    posted = run_input.messages if decoded is None else decoded
+    messages = _deduplicate_messages([_with_content(message) for message in posted], warnings)
     left_out = _skip_reason(members["messages"])
     return ParsedInput(input=replace(run_input, messages=messages), warnings=list(warnings), skip_reason=left_out)
 
@@ -69,29 +81,22 @@ def newest_user_message(messages: Sequence[Message]) -> UserMessage | None:
     return next((message for message in reversed(messages) if isinstance(message, UserMessage)), None)
 
 
-class _Lists(msgspec.Struct):
-    """The lists of a body, not decoded."""
-
-    messages: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-    context: msgspec.Raw = msgspec.Raw()
-    resume: msgspec.Raw = msgspec.Raw()
-
-
-_decode_lists = msgspec.json.Decoder(_Lists).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def _check_counts(body: bytes) -> None:
-    """Check the length of each list before its entries are decoded, so that a huge list costs little."""
-    if body.count(b",") < _MIN_LIMIT:
-        return  # Most bodies: no list can have more entries.
+def _split_members(body: bytes) -> dict[str, msgspec.Raw]:
+    """Return the members of a body, not decoded; none if it is not JSON, or not an object: `strict_json.loads` reports where."""
     try:
-        lists = _decode_lists(body)
-    except (msgspec.MsgspecError, RecursionError):
-        return  # Not JSON, or not an object: `strict_json.loads` reports where.
+        return _decode_members(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def _check_counts(members: Mapping[str, msgspec.Raw]) -> None:
+    """Check the length of each list before its entries are decoded, so that a huge list costs little."""
     for name, limit in _LIMITS.items():
-        if _count_entries(getattr(lists, name)) > limit:
+        if name in members and _count_entries(members[name]) > limit:
             raise InvalidInput(f"{name} must have at most {limit} entries.")
 
 
@@ -187,6 +192,8 @@ def _deduplicate_messages(messages: list[Message], warnings: Warnings) -> list[M
     Some agents give a tool result the id of its call's message, or one id to several results. These are different messages, so
     the later ones get a new id, the same on every request.
     """
+    if len({message.id for message in messages}) == len(messages):
+        return messages
     by_id: dict[str, Message] = {}
     for message in messages:
         first = by_id.get(message.id)

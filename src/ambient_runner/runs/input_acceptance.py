@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Message, ResumeEntry, RunAgentInput
 
+_HIDDEN_FROM_AGENT = frozenset({DeveloperMessage, ActivityMessage})
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptedInput:
@@ -200,7 +202,7 @@ def _can_retry_at(stored: list[Message], index: int) -> bool:
 
 def _visible_to_agent(messages: list[Message]) -> tuple[Message, ...]:
     """Drop developer messages, which never reach a model when a client returns them, and activity, which is for clients."""
-    return tuple(message for message in messages if not isinstance(message, DeveloperMessage | ActivityMessage))
+    return tuple([message for message in messages if type(message) not in _HIDDEN_FROM_AGENT])
 
 
 def initial_state(view: ThreadView, client_state: Any, hidden: frozenset[str]) -> tuple[Any, bool]:

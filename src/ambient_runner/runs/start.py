@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.projections.thread_fork import ForkedFact
     from ambient_runner.projections.thread_view import ThreadView
-    from ambient_runner.protocol.events import Event
+    from ambient_runner.protocol.events import Event, Message
     from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Agent, StartRequest
 
@@ -93,7 +93,8 @@ def accept_run(
 
     Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, InvalidPatch, PayloadTooLarge.
     """
-    messages, left_out = lower_messages(request.input.messages, view.transcript.find_message)
+    posted = request.input.messages if history == "client" else _without_repeated(request.input.messages, view)
+    messages, left_out = lower_messages(posted, view.transcript.find_message)
     props, left_out_props = lower_props(request.input.forwarded_props, agent.forwarded_props)
     accepted = accept_input(
         view,
@@ -108,6 +109,15 @@ def accept_run(
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
     run = _build_run(request, new_run, view, accepted, state, props, secrets, is_state_sent=sends_state)
     return AcceptedRun(run=run, request=request, accepted_input=accepted, left_out=(*left_out, *left_out_props))
+
+
+def _without_repeated(messages: list[Message], view: ThreadView) -> list[Message]:
+    """Return the messages that the thread does not have, and the last one, which names where to retry.
+
+    With history `server` the others do not count. Many clients post all of them with every run.
+    """
+    known = view.transcript.all_ids()
+    return [*(message for message in messages[:-1] if message.id not in known), *messages[-1:]]
 
 
 def prepare_first_entries(

@@ -209,6 +209,11 @@ class _LiveView:
         self._fold_lines(min(len(self._lines), seq - self._view.seq))
         return self._view
 
+    def fold_all(self) -> ThreadView:
+        """Return the view folded as far as lines are known."""
+        self._fold_lines(len(self._lines))
+        return self._view
+
     def adopt_checkpoint(self, view: ThreadView) -> None:
         """Count the checkpoint of this view as stored."""
         self._view.checkpoint, self._view.folded_bytes = view.checkpoint, 0
@@ -289,7 +294,13 @@ class ViewCache:
             live.add_batch(batch)
 
     def untrack(self, thread: ThreadEpoch) -> None:
-        self._live.pop(thread, None)
+        """For the Runner: the run has ended. Cache what readers contributed, so that the next run need not read the ledger."""
+        live = self._live.pop(thread, None)
+        cached = self._cached.peek(thread)
+        if live is not None and cached is not None:
+            view = live.fold_all()
+            if view.seq > cached.seq:
+                self._cached.put(thread, view)
 
     def _base_view(self, thread: ThreadEpoch, cached: ThreadView | None, seq: int) -> ThreadView | None:
         """Return the newest view that is not beyond `seq`."""
