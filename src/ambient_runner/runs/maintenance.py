@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,12 @@ from ambient_runner.ledger.records import Checkpoint
 from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs import metrics
 from ambient_runner.runs.checkpoints import is_checkpoint_due
 from ambient_runner.runs.event_reader import read_run_structure
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.run import log_context
 from ambient_runner.runs.storable import encode_storable
 from ambient_runner.runs.view_cache import load_view
 
@@ -20,7 +24,47 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.ledger.records import RunInfo, ThreadKey
 
+logger = logging.getLogger(__name__)
+
+_RECOVERY_BATCH = 100
+"""Abandoned runs that are listed at once."""
 _ABANDONED = RunError(message=RUN_ENDINGS["run_abandoned"], code="run_abandoned")
+
+
+async def close_abandoned_runs(ledger: Ledger) -> None:
+    """Close every run whose process died."""
+    if ledger.unavailable_reason() is not None:
+        return  # Nothing can be closed now, and the store has logged why.
+    with isolate("listing abandoned runs"):
+        closed = _RECOVERY_BATCH
+        # There may be more than one list of them. Those that cannot be closed stay for the next time.
+        while closed:
+            found = await ledger.list_abandoned_runs(limit=_RECOVERY_BATCH)
+            closed = 0
+            for info in found:
+                with isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"):
+                    closed += await recover_run(ledger, info)
+
+
+async def recover_run(ledger: Ledger, info: RunInfo) -> bool:
+    """Close an abandoned run, count and log it. Return False if there was nothing to close any more. Raises: LedgerError."""
+    if not await close_abandoned(ledger, info):
+        return False
+    metrics.RECOVERED.inc()
+    metrics.RUNS.labels("abandoned").inc()
+    thread = await ledger.get_thread(info.thread)
+    agent = thread.agent if thread else "unknown"
+    logger.warning(
+        "Run %s of agent %s on thread %s of %s was abandoned: its process ended or lost its lease. It is now closed with the error "
+        "run_abandoned, and its output so far is stored; send the message again (runId %r)",
+        info.key,
+        agent,
+        info.thread.id,
+        info.thread.owner,
+        info.run_id,
+        extra=log_context(info.key, info.thread.id, agent),
+    )
+    return True
 
 
 async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:

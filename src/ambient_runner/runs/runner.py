@@ -50,7 +50,7 @@ from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.fork import load_fork
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering_log import LeftOutReporter
-from ambient_runner.runs.maintenance import apply_retention, close_abandoned
+from ambient_runner.runs.maintenance import apply_retention, close_abandoned_runs, recover_run
 from ambient_runner.runs.pending_grants import PendingGrants
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.recent_threads import RecentThreads
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, Writer
-    from ambient_runner.ledger.records import IdempotencyClaim, RunInfo, ThreadInfo, ThreadKey, ThreadStatus
+    from ambient_runner.ledger.records import IdempotencyClaim, ThreadInfo, ThreadKey, ThreadStatus
     from ambient_runner.projections.thread_fork import ForkOrigin
     from ambient_runner.runs.containment import UncancellableTasks
     from ambient_runner.runs.fork import Fork
@@ -92,8 +92,6 @@ _MAX_STOP_ATTEMPTS = 10
 _LEASE_LOST_REPEATEDLY = (
     "Other processes delete this thread, or take it over, at the same time. Send the request again."
 )
-_RECOVERY_BATCH = 100
-"""Abandoned runs that are listed at once."""
 _MAX_LOGGED_RUNS = 5
 """Runs that the log names when the server waits for them."""
 
@@ -143,7 +141,7 @@ class Runner:
     async def __aenter__(self) -> Self:
         install_task_guard()
         self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
-        await self._close_abandoned_runs()
+        await close_abandoned_runs(self.ledger)
         self._tasks.start_soon(self._run_maintenance)
         return self
 
@@ -449,7 +447,7 @@ class Runner:
                 return self._start_task(active, view, stack, after)
         abandoned = await self.ledger.get_run(writer.thread, view.last_run.key)
         if abandoned is not None:
-            await self._recover_run(abandoned)
+            await recover_run(self.ledger, abandoned)
         return None
 
     def _start_task(self, active: ActiveRun, view: ThreadView, stack: AsyncExitStack, after: int) -> Started:
@@ -607,60 +605,15 @@ class Runner:
                 del self._by_thread[active.run.thread]
             self.views.untrack(ThreadEpoch(active.writer.thread, active.writer.epoch))
             active.done.set()
-            self._record_metrics(active, time.monotonic() - started_at)
+            _record_metrics(active, time.monotonic() - started_at)
 
     async def _run_maintenance(self) -> None:
         while True:
             await anyio.sleep(self.settings.lease)
-            await self._close_abandoned_runs()
+            await close_abandoned_runs(self.ledger)
             for agent in self.agents.values():
                 with isolate(f"evicting idle adapters of the agent {agent.name}"):
                     await agent.evict_idle()
-
-    async def _close_abandoned_runs(self) -> None:
-        """Close every run whose process died."""
-        if self.ledger.unavailable_reason() is not None:
-            return  # Nothing can be closed now, and the store has logged why.
-        with isolate("listing abandoned runs"):
-            closed = _RECOVERY_BATCH
-            # There may be more than one list of them. Those that cannot be closed stay for the next time.
-            while closed:
-                found = await self.ledger.list_abandoned_runs(limit=_RECOVERY_BATCH)
-                closed = 0
-                for info in found:
-                    with isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"):
-                        closed += await self._recover_run(info)
-
-    async def _recover_run(self, info: RunInfo) -> bool:
-        """Close an abandoned run. Return False if there was nothing to close any more."""
-        if not await close_abandoned(self.ledger, info):
-            return False
-        metrics.RECOVERED.inc()
-        metrics.RUNS.labels("abandoned").inc()
-        thread = await self.ledger.get_thread(info.thread)
-        agent = thread.agent if thread else "unknown"
-        logger.warning(
-            "Run %s of agent %s on thread %s of %s was abandoned: its process ended or lost its lease. It is now closed with the error "
-            "run_abandoned, and its output so far is stored; send the message again (runId %r)",
-            info.key,
-            agent,
-            info.thread.id,
-            info.thread.owner,
-            info.run_id,
-            extra=log_context(info.key, info.thread.id, agent),
-        )
-        return True
-
-    def _record_metrics(self, active: ActiveRun, seconds: float) -> None:
-        metrics.RUNS_ACTIVE.dec()
-        metrics.RUN_SECONDS.observe(seconds)
-        metrics.EVENTS.inc(active.writer.queued_count)
-        terminal = active.pipeline.terminal_event
-        metrics.RUNS.labels(outcome_name(terminal) if terminal else "lost").inc()
-        for rule, times in active.pipeline.repair_counts.items():
-            metrics.REPAIRS.labels(rule).inc(times)
-        for kind, times in active.pipeline.redaction_counts.items():
-            metrics.REDACTIONS.labels(kind).inc(times)
 
 
 def _status_after(view: ThreadView, fact: Fact) -> ThreadStatus:
@@ -668,3 +621,15 @@ def _status_after(view: ThreadView, fact: Fact) -> ThreadStatus:
     after = view.copy()
     after.apply(Batch(first=view.seq + 1, owner=fact.owner, kind=fact.kind, run="", ts=0, lines=[fact.body]))
     return thread_status(after)
+
+
+def _record_metrics(active: ActiveRun, seconds: float) -> None:
+    metrics.RUNS_ACTIVE.dec()
+    metrics.RUN_SECONDS.observe(seconds)
+    metrics.EVENTS.inc(active.writer.queued_count)
+    terminal = active.pipeline.terminal_event
+    metrics.RUNS.labels(outcome_name(terminal) if terminal else "lost").inc()
+    for rule, times in active.pipeline.repair_counts.items():
+        metrics.REPAIRS.labels(rule).inc(times)
+    for kind, times in active.pipeline.redaction_counts.items():
+        metrics.REDACTIONS.labels(kind).inc(times)
