@@ -67,9 +67,9 @@ class Transcript:
         "_by_id",
         "_calls",
         "_estimated_bytes",
-        "_growing",
         "_last_results",
         "_order",
+        "_streamed",
         "removed_ids",
         "withdrawn_ids",
     )
@@ -81,7 +81,7 @@ class Transcript:
         self._by_id: dict[str, Message | StreamedMessage] = {}
         self._calls: dict[str, Message | StreamedMessage] = {}
         """The message of each call, by the call's id."""
-        self._growing: dict[StreamedMessage, dict[str, StreamedCall]] = {}
+        self._streamed: dict[StreamedMessage, dict[str, StreamedCall]] = {}
         """The messages that change, each with its calls by id."""
         self._last_results: dict[str, tuple[Message | StreamedMessage, StreamedMessage, int]] = {}
         """Messages with calls, by their ids, each with its last result and the index of that. Later insertions can only have raised it."""
@@ -136,7 +136,7 @@ class Transcript:
         if item is None:
             return None
         if isinstance(item, StreamedMessage):
-            return self._growing[item][tool_call_id].join_deltas()
+            return self._streamed[item][tool_call_id].join_deltas()
         return next(call for call in _tool_calls(item) if call.id == tool_call_id)
 
     def newest_id(self) -> str:
@@ -187,33 +187,33 @@ class Transcript:
         """Replace the messages that have changed by their values. Return all messages."""
         at = len(self._order)
         self._last_results.clear()
-        while self._growing:
+        while self._streamed:
             at -= 1  # Most of them are the last ones.
             item = self._order[at]
             if isinstance(item, StreamedMessage):
                 message = item.join_deltas()
                 self._replace_item(at, message)
                 self._estimated_bytes += estimate_message_bytes(message) - item.initial_bytes
-                del self._growing[item]
+                del self._streamed[item]
         return cast("list[Message]", self._order)
 
     def _change(self, item: Message | StreamedMessage) -> StreamedMessage:
         """Return the message for events that change it."""
         if isinstance(item, StreamedMessage):
             return item
-        growing = StreamedMessage(item, estimate_message_bytes(item))
-        self._replace_item(self._index_of(item), growing)
-        self._growing[growing] = {}
-        for call in growing.calls:
-            if self._calls.get(call.call.id) is growing:
-                self._growing[growing].setdefault(call.call.id, call)
-        return growing
+        streamed = StreamedMessage(item, estimate_message_bytes(item))
+        self._replace_item(self._index_of(item), streamed)
+        self._streamed[streamed] = {}
+        for call in streamed.calls:
+            if self._calls.get(call.call.id) is streamed:
+                self._streamed[streamed].setdefault(call.call.id, call)
+        return streamed
 
     def _change_call(self, call_id: str) -> StreamedCall:
         """Return a known call for events that change it."""
-        growing = self._change(self._calls[call_id])
-        growing.has_changed_calls = True
-        return self._growing[growing][call_id]
+        streamed = self._change(self._calls[call_id])
+        streamed.has_changed_calls = True
+        return self._streamed[streamed][call_id]
 
     def _replace_item(self, at: int, new: Message | StreamedMessage) -> None:
         """Replace one of the two forms of a message by the other one."""
@@ -229,18 +229,18 @@ class Transcript:
         self._order.clear()
         self._by_id.clear()
         self._calls.clear()
-        self._growing.clear()
+        self._streamed.clear()
         self._last_results.clear()
         self._estimated_bytes = 0
         self.add_messages(messages)
 
     def _insert_message(self, message: Message, at: int | None = None) -> StreamedMessage:
         """Add a message that events may change, at the end or at an index."""
-        growing = StreamedMessage(message)
-        self._order.insert(len(self._order) if at is None else at, growing)
-        self._by_id.setdefault(message.id, growing)
-        self._growing[growing] = {}
-        return growing
+        streamed = StreamedMessage(message)
+        self._order.insert(len(self._order) if at is None else at, streamed)
+        self._by_id.setdefault(message.id, streamed)
+        self._streamed[streamed] = {}
+        return streamed
 
     def _index_of(self, item: Message | StreamedMessage) -> int:
         return next(at for at in range(len(self._order) - 1, -1, -1) if self._order[at] is item)
@@ -301,26 +301,26 @@ class Transcript:
         self._merge_message_metadata(event.message_id, event.metadata)
         is_unmarked_text = isinstance(event, ReasoningMessageContent) and not is_summary(event)
         if item is not None and (has_unmarked_text or is_unmarked_text):
-            growing = self._change(self._by_id[event.message_id])
-            growing.message = without_summary_mark(growing.message)
+            streamed = self._change(self._by_id[event.message_id])
+            streamed.message = without_summary_mark(streamed.message)
 
     def _merge_message_metadata(self, message_id: str, metadata: Metadata | None) -> None:
         """Merge an event's metadata into its message. Activity messages only have the metadata of their own events."""
         item = self._by_id.get(message_id)
         if metadata is not None and item is not None and type(_latest(item)) is not ActivityMessage:
-            growing = self._change(item)
-            growing.message = replace(growing.message, metadata={**(growing.message.metadata or {}), **metadata})
+            streamed = self._change(item)
+            streamed.message = replace(streamed.message, metadata={**(streamed.message.metadata or {}), **metadata})
 
     def _apply_tool_start(self, event: ToolCallStart) -> None:
         if event.tool_call_id not in self._calls:
-            growing = self._carrier_of(event)
+            streamed = self._carrier_of(event)
             call = StreamedCall(
                 ToolCall(id=event.tool_call_id, function=FunctionCall(name=event.tool_call_name, arguments=""))
             )
-            growing.calls.append(call)
-            growing.has_changed_calls = True
-            self._calls[event.tool_call_id] = growing
-            self._growing[growing][event.tool_call_id] = call
+            streamed.calls.append(call)
+            streamed.has_changed_calls = True
+            self._calls[event.tool_call_id] = streamed
+            self._streamed[streamed][event.tool_call_id] = call
         else:
             call = self._change_call(event.tool_call_id)
             call.join_deltas()
@@ -399,13 +399,13 @@ class Transcript:
         else:
             self._replace_message(self._change(item), message)
 
-    def _replace_message(self, growing: StreamedMessage, message: Message) -> None:
-        for call in growing.calls:
+    def _replace_message(self, streamed: StreamedMessage, message: Message) -> None:
+        for call in streamed.calls:
             self._calls.pop(call.call.id, None)
-        growing.message, growing.has_changed_calls = message, False
-        growing.calls.clear()
-        growing.deltas.clear()
-        self._growing[growing].clear()
+        streamed.message, streamed.has_changed_calls = message, False
+        streamed.calls.clear()
+        streamed.deltas.clear()
+        self._streamed[streamed].clear()
 
     def _apply_activity_delta(self, event: ActivityDelta) -> None:
         item = self._by_id.get(event.message_id)
@@ -425,8 +425,8 @@ class Transcript:
         if event.subtype == "message":
             item = self._by_id.get(event.entity_id)
             if item is not None and type(_latest(item)) is not ActivityMessage:
-                growing = self._change(item)
-                growing.message = replace(growing.message, encrypted_value=event.encrypted_value)
+                streamed = self._change(item)
+                streamed.message = replace(streamed.message, encrypted_value=event.encrypted_value)
         elif event.entity_id in self._calls:
             call = self._change_call(event.entity_id)
             call.call = replace(call.call, encrypted_value=event.encrypted_value)

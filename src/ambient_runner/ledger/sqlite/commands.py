@@ -380,9 +380,9 @@ class SqliteCommands:
         if lease.error is not None:
             raise lease.error
 
-    def _build_lease(self, key: ThreadKey, run: str, token: int, since: int, new_epoch: str) -> Lease:
+    def _build_lease(self, key: ThreadKey, run: str, token: int, since: int, epoch_if_new: str) -> Lease:
         thread = self.connection.execute(_THREAD, key).fetchone()
-        no, _, epoch, last = thread or (0, "", new_epoch, 0)
+        no, _, epoch, last = thread or (0, "", epoch_if_new, 0)
         row = self.connection.execute(_RUN, (no, run)).fetchone() if no else None
         return Lease(
             key=key,
