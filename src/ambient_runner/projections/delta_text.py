@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ambient_runner.protocol.events import (
-    ReasoningMessageContent,
-    TextMessageContent,
-    ToolCallArgs,
-    decode_event,
-)
+from ambient_runner.protocol.events import Delta, decode_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["join_deltas_at"]
-
-Delta = TextMessageContent | ReasoningMessageContent | ToolCallArgs
 
 _DELTA_PREFIXES = (
     b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"',

@@ -518,6 +518,10 @@ Event = (
 )
 EVENT_TYPES: tuple[type[BaseEvent], ...] = get_args(Event)
 Terminal = RunFinished | RunError
+Delta = TextMessageContent | ReasoningMessageContent | ToolCallArgs
+"""A part of a text, of reasoning or of arguments, as most events of a stream are."""
+DELTA_TYPES: frozenset[type[BaseEvent]] = frozenset(get_args(Delta))
+"""The same for a fast test: `type(event) in DELTA_TYPES`."""
 
 
 def outcome_name(terminal: Terminal) -> str:

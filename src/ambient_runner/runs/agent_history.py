@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
+    DELTA_TYPES,
     Custom,
+    Delta,
     MessagesSnapshot,
     Raw,
-    ReasoningMessageContent,
     StateDelta,
     StateSnapshot,
     StepFinished,
     StepStarted,
-    TextMessageContent,
     ToolCallArgs,
     UserMessage,
     type_of,
@@ -43,8 +43,6 @@ MAX_COLLECTED = 1 << 15
 _FOLDED_AT_ONCE = 256
 """Events and texts that are folded without a turn for other tasks: about a millisecond."""
 
-_Delta = TextMessageContent | ToolCallArgs | ReasoningMessageContent
-_DELTA_TYPES = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent})
 _UNRELATED_TYPES = frozenset({StateSnapshot, StateDelta, Custom, Raw, StepStarted, StepFinished})
 """Types of events that no message depends on, and that can be large."""
 
@@ -57,7 +55,7 @@ class AgentHistory:
         self._count_repair = count_repair
         self._collected: list[Event | str] = []
         """Events, and after a delta the texts of those that continue it."""
-        self._last_delta: _Delta | None = None
+        self._last_delta: Delta | None = None
         """The last event, if it is a delta that others may continue."""
 
     @cached_property
@@ -75,8 +73,8 @@ class AgentHistory:
 
     def add_event(self, event: Event) -> None:
         """Collect one event."""
-        if type(event) in _DELTA_TYPES:
-            delta = cast("_Delta", event)
+        if type(event) in DELTA_TYPES:
+            delta = cast("Delta", event)
             if delta.metadata is not None or type(delta.delta) is not str:
                 self._last_delta = None
                 self._collected.append(delta)
@@ -113,7 +111,7 @@ class AgentHistory:
                 after += 1
             if after > at + 1:
                 texts = cast("list[str]", collected[at + 1 : after])
-                first = cast("_Delta", event)
+                first = cast("Delta", event)
                 event = replace(first, delta="".join([first.delta, *texts]))
             for legal in self._repairer.feed(cast("Event", event)):
                 self._merge.apply_event(legal)

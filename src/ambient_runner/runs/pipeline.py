@@ -19,19 +19,18 @@ from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol.dropped_events import drop_oversized_event
 from ambient_runner.protocol.events import (
+    DELTA_TYPES,
     ActivityDelta,
     ActivitySnapshot,
     Cancelled,
     Custom,
     MessagesSnapshot,
     Raw,
-    ReasoningMessageContent,
     RunError,
     RunFinished,
     RunStarted,
     StateDelta,
     StateSnapshot,
-    TextMessageContent,
     ToolCallArgs,
     ToolCallResult,
     ToolCallStart,
@@ -69,7 +68,6 @@ CONDITIONALLY_WRITTEN = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
 _STATE_TYPES = frozenset({StateSnapshot, StateDelta})
 _UNBOUNDED_TYPES = frozenset({StateSnapshot, StateDelta, ActivitySnapshot, ActivityDelta, Custom})
 """Types of events that can have any number of values."""
-_DELTA_TYPES = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent})
 _CALL_TYPES = frozenset({ToolCallStart, ToolCallArgs, ToolCallResult})
 
 
@@ -143,7 +141,7 @@ class Pipeline:
         kind = type(event)
         if self.redaction_guard.error is not None:
             pass  # `_push_now` raises it.
-        elif kind in _DELTA_TYPES:
+        elif kind in DELTA_TYPES:
             delta: Any = event
             name = delta.tool_call_id if kind is ToolCallArgs else delta.message_id
             opened, owners = self._open_deltas[kind]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ambient_runner.config import MIN_SECRET_LENGTH, TOKEN_CHARS
 from ambient_runner.projections.redaction.spans import REDACTED, Span, merge_spans
-from ambient_runner.protocol.events import ReasoningMessageContent, TextMessageContent, ToolCallArgs
+from ambient_runner.protocol.events import Delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import SecretPattern
     from ambient_runner.projections.redaction.secrets import Secrets
 
-__all__ = ["HELD_CHARS", "MAX_HELD_CHARS", "Delta", "HeldDeltas", "divide_deltas", "held_start"]
+__all__ = ["HELD_CHARS", "MAX_HELD_CHARS", "HeldDeltas", "divide_deltas", "held_start"]
 
 HELD_CHARS = 4096
 """Characters of one token run that stay held when a longer one is released."""
@@ -33,7 +33,6 @@ _CONTEXT_CHARS = 256
 
 _TOKEN_CHARS = frozenset(TOKEN_CHARS)
 
-Delta = TextMessageContent | ReasoningMessageContent | ToolCallArgs
 _D = TypeVar("_D", bound=Delta)
 
 

@@ -11,11 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.config import MIN_SECRET_LENGTH
-from ambient_runner.projections.redaction.held_deltas import MAX_HELD_CHARS, Delta, HeldDeltas, divide_deltas
+from ambient_runner.projections.redaction.held_deltas import MAX_HELD_CHARS, HeldDeltas, divide_deltas
 from ambient_runner.projections.redaction.secrets import Secrets
 from ambient_runner.projections.redaction.spans import REDACTED, merge_spans, replace_spans
 from ambient_runner.protocol.events import (
+    DELTA_TYPES,
     BaseEvent,
+    Delta,
     MessagesSnapshot,
     ReasoningMessageContent,
     ReasoningMessageEnd,
@@ -80,8 +82,8 @@ class Redactor:
         if self._secrets.is_empty:
             return (event,)
         self._forget_clean_ids()
-        if isinstance(event, Delta):
-            return self._feed_stream(_stream_of(event), (event,))
+        if type(event) in DELTA_TYPES:
+            return self._feed_stream(_stream_of(event), (cast("Delta", event),))
         return self._feed_other(event)
 
     def feed_batch(self, events: Sequence[Event]) -> Sequence[Event]:
@@ -105,7 +107,7 @@ class Redactor:
         """The deltas of messages that begin and end in this batch: nothing of them has to be held back."""
         released: list[tuple[int, Event]] = []
         for at, event in enumerate(events):
-            if type(event) in _STREAM_KINDS:
+            if type(event) in DELTA_TYPES:
                 open_deltas.setdefault(_stream_of(event), []).append((at, cast("Delta", event)))
                 continue
             if (ended := _ended_stream(event)) is not None:
