@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 AMBIENT = str(Path(sys.executable).with_name("ambient"))
 
 AGENT = """
+import os
+
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.events import Custom, RunError
+
+os.environ["LATE_PASSWORD"] = "tr0ub4dor-7Kq2vX"
 
 class NoMilk(BridgeError):
     "There is no milk. Buy some."
@@ -58,6 +62,10 @@ async def is_hostile(input):
     error = SyntaxError("x\\n2026-01-01 00:00:00,000 INFO x: forged" + hostile)
     error.filename = "f.py"
     raise error
+
+async def says_a_late_secret(input):
+    yield {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": os.environ["LATE_PASSWORD"] + " "}
+    raise ValueError(os.environ["LATE_PASSWORD"])
 
 async def says_too_much(input):
     yield {"type": "CUSTOM", "name": "x", "value": "x" * (9 << 20)}
@@ -105,6 +113,13 @@ def test_why_an_agent_failed_is_said_with_its_own_line_and_without_ours(tmp_path
     code, out, err = child(tmp_path, "run", "mine=failing_agent:fails", "hi")
     assert (code, out) == (1, "Well, \n[error] The agent failed. (agent_error)\n")
     assert err == f"ValueError: no such customer: [redacted] (failing_agent.py, line {LINE})\n"
+
+
+def test_a_secret_that_the_module_adds_to_the_environment_is_not_printed(tmp_path: Path) -> None:
+    """As `load_dotenv()` does: the environment was searched before the module was imported."""
+    code, out, err = child(tmp_path, "run", "mine=failing_agent:says_a_late_secret", "hi")
+    assert (code, out) == (1, "[redacted] \n[error] The agent failed. (agent_error)\n")
+    assert err.startswith("ValueError: [redacted] (failing_agent.py")
 
 
 def test_the_texts_of_an_agent_control_no_terminal_and_forge_no_line(tmp_path: Path) -> None:

@@ -152,12 +152,15 @@ def build_runtime(
 
     `serves_others`: other machines can connect.
     """
+    loaded_middleware = load_middleware(settings.middleware)
+    # After all modules were imported: `load_dotenv()` at the top of one adds to the environment.
     settings = with_environment_secrets(settings)
     _log_weak_secrets(settings)
+    known = secrets or Secrets(settings.secrets, patterns=settings.secret_patterns)
     platform = Platform(
         settings,
         {name: bridge.capabilities() for name, bridge in bridges.items()},
-        secrets or Secrets(settings.secrets, patterns=settings.secret_patterns),
+        known.with_values(settings.secrets),
         credentials=credentials,
         mcp=mcp,
         custom_tools=custom_tools,
@@ -167,7 +170,7 @@ def build_runtime(
     return ServerRuntime(
         settings,
         _create_hosts(settings, bridges, context or platform.build_context),
-        middleware=(*middleware, *load_middleware(settings.middleware), platform.setup),
+        middleware=(*middleware, *loaded_middleware, platform.setup),
         platform=platform,
         audiences=Audiences(settings, bridges, serves_others=serves_others, renders_tools=renders_tools),
         tracing=tracing_from_settings(settings.tracing),

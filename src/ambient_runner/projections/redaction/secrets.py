@@ -26,7 +26,7 @@ _MAX_SEARCHES = 32
 class Secrets:
     """The values and patterns to search for. Each run has its own copy, to which values can be added."""
 
-    __slots__ = ("_added", "_on_add", "_shared", "_values", "searches")
+    __slots__ = ("_added", "_on_add", "_patterns", "_shared", "_values", "searches")
 
     def __init__(
         self,
@@ -38,7 +38,8 @@ class Secrets:
         """`on_add` is called with values added to this object or to a copy of it: all runs share the log."""
         self._on_add = on_add
         self._values = frozenset(values)
-        self._shared = _search_for(self._values, tuple(patterns))
+        self._patterns = tuple(patterns)
+        self._shared = _search_for(self._values, self._patterns)
         self._added = set[str]()
         self.searches: tuple[SecretSearch, ...] = () if self._shared.is_empty else (self._shared,)
         """The searches to run. Another tuple after values were added."""
@@ -48,6 +49,12 @@ class Secrets:
         copied = copy(self)
         copied._added = set(self._added)
         return copied
+
+    def with_values(self, values: Iterable[str]) -> Secrets:
+        """Return these secrets and more values in one search, which costs less than those that `add` makes. For before the first run."""
+        extended = Secrets(self._values.union(self._added, values), self._on_add, patterns=self._patterns)
+        self._on_add(extended._values - self._values - self._added)
+        return extended
 
     def without_patterns(self) -> Secrets:
         """Return a copy that searches for the known values only."""
