@@ -107,7 +107,7 @@ async def stored(*runs: list[Event]) -> AsyncGenerator[Ledger, None]:
             ToolCallArgs(tool_call_id="c1", delta="{", subagent_run_id="s1"),
             [
                 SubagentStarted(subagent_run_id="s1", name="helper"),
-                ToolCallStart(tool_call_id="c1", tool_call_name="f", subagent_run_id="s1"),
+                ToolCallStart(tool_call_id="c1", tool_call_name="f", parent_message_id="c1", subagent_run_id="s1"),
             ],
         ),
     ],

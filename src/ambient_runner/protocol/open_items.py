@@ -225,12 +225,13 @@ class OpenItems:
         )
 
     def _reopened_call(self, event: ToolCallStart) -> ToolCallStart:
-        owner, parent = self.call_owners[event.tool_call_id], event.parent_message_id
-        same_owner = parent is None or self.message_owners.get(parent, owner) == owner
+        # Without a parent, the message of a call has its id. Some clients that know the call append a second message unless it is named.
+        owner, message = self.call_owners[event.tool_call_id], event.parent_message_id or event.tool_call_id
+        same_owner = self.message_owners.get(message, owner) == owner
         return ToolCallStart(
             tool_call_id=event.tool_call_id,
             tool_call_name=event.tool_call_name,
-            parent_message_id=parent if same_owner else None,
+            parent_message_id=message if same_owner else None,
             subagent_run_id=owner,
         )
 

@@ -1,11 +1,12 @@
 // Lets the official clients fold streams. One thread per line on stdin: {"runs": [{"add": [message], "events": [event]}]}.
 // For each, one line on stdout: {"<client>": [{"messages", "state", "error"}, one per run]}. `add` is what the user's side puts into
-// the client's list before it starts the run.
+// the client's list before it starts the run. The arguments name other versions of the client.
 import { createInterface } from "node:readline";
 import { from } from "rxjs";
 
 const clients = {};
-for (const version of ["1.0", "0.0.59"]) {
+const versions = process.argv.slice(2);
+for (const version of versions.length ? versions : ["1.0", "0.0.59"]) {
   const { AbstractAgent } = await import(`ag-ui-client-${version}`);
   clients[version] = class extends AbstractAgent {
     events = [];
