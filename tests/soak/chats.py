@@ -141,6 +141,7 @@ class Chat:
             server = self._world.pick_server(self._dice)
             headers = {"Last-Event-ID": receipt.cursor} if receipt.cursor else {}
             is_stored = bool(record.entries)
+            receipt.resumes.append(f"{server.name} {receipt.cursor}")
             try:
                 async with opened(f"{server.url}/threads/{record.id}/events?snapshots=all", headers=headers) as stream:
                     if stream.status == 200:
@@ -180,6 +181,7 @@ class Chat:
 async def follow_to_end(record: ThreadRecord, receipt: Receipt, url: str) -> None:
     """Let a client read the rest of a thread. Raises: OSError, EOFError; AssertionError if it is refused."""
     headers = {"Last-Event-ID": receipt.cursor} if receipt.cursor else {}
+    receipt.resumes.append(f"end {receipt.cursor}")
     async with opened(f"{url}/threads/{record.id}/events?until=idle&snapshots=all", headers=headers) as stream:
         assert stream.status == 200, f"{stream.status} {(await stream.body()).decode()} after {receipt.cursor!r}"
         async for frame in frames_of(stream):

@@ -69,7 +69,7 @@ def _count_thread(world: World, record: ThreadRecord) -> None:
     found = record.count_faults()
     world.wrong.update(found)
     if found:
-        world.failures.append(f"{record.id}: {dict(found)}")
+        world.failures.append("; ".join([f"{record.id}: {dict(found)}", *record.describe_losses()]))
     world.counts["threads"] += 1
     world.counts["threads erased"] += record.is_erased
     world.counts["runs"] += len(record.starts)

@@ -38,6 +38,8 @@ class Receipt:
     cursor: str = ""
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Announced gaps: the entries after the first number, up to the second."""
+    resumes: list[str] = field(default_factory=list[str])
+    """The cursors, and servers, of its connections."""
     twice: int = 0
     out_of_order: int = 0
     has_finished: bool = False
@@ -101,6 +103,24 @@ class ThreadRecord:
             wrong["lost"] += sum(1 for _ in self._lost(receipt))
         wrong.update(self._count_run_faults())
         return +wrong
+
+    def describe_losses(self) -> list[str]:
+        """Return a line for each client that lost entries: which ones, and what it received around them."""
+        found: list[str] = []
+        for receipt in self.receipts:
+            if lost := sorted(self._lost(receipt)):
+                kind = "follower" if receipt.is_follower else "reader of one run"
+                span = (receipt.seqs[0], receipt.seqs[-1]) if receipt.seqs else ()
+                kinds = [self._kind_of(seq) for seq in lost[:5]]
+                found.append(
+                    f"{kind} lost {lost[:5]} {kinds} of {span}, gaps {receipt.gaps}, resumed after {receipt.resumes}"
+                )
+        return found
+
+    def _kind_of(self, seq: int) -> str:
+        if seq in self.starts:
+            return "start"
+        return "end" if seq in self.ends else str(self.numbers.get(seq, "other"))
 
     def _lost(self, receipt: Receipt) -> Iterator[int]:
         """Yield the entries that others received and this client should have received."""

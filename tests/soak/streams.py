@@ -61,7 +61,7 @@ async def open_stalled(url: str) -> AsyncGenerator[Stream]:
         reader, writer = await asyncio.open_connection(sock=raw, limit=_SMALL_BUFFER)
         try:
             fields = {"Host": address.netloc, "Accept": "text/event-stream"}
-            writer.write(request_head("GET", address.path, fields))
+            writer.write(request_head("GET", f"{address.path}?{address.query}", fields))
             stream = Stream(reader, writer)
             await stream.read_head()
         except BaseException:
