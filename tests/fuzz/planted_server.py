@@ -8,7 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -128,7 +128,7 @@ async def serve_planted(
         add_ambient_endpoints(
             app,
             agents=agents,
-            settings=settings,
+            settings=settings if redacts else replace(settings, secrets=()),
             authorize=by_header,
             secrets=secrets if redacts else Secrets((), patterns=()),
             credentials=_credentials(lambda: server) if redacts else None,

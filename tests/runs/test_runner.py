@@ -593,7 +593,7 @@ async def test_current_run_is_known_inside_an_agent() -> None:
 
 
 async def test_all_abandoned_runs_are_closed_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ambient_runner.runs.runner._RECOVERY_BATCH", 2)
+    monkeypatch.setattr("ambient_runner.runs.maintenance._RECOVERY_BATCH", 2)
     async with MemoryLedger() as ledger:
         for number in range(5):
             async with await ledger.acquire_lease(KEY._replace(id=f"t{number}"), f"dead-{number}") as writer:
