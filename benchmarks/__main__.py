@@ -38,7 +38,7 @@ def main() -> None:
     with _scratch_directory() as path:
         facts = report.describe_machine(Path(path))
         sections = _run_scenes(scenes, Path(path), form, console)
-    report.print_sections(console, sections, facts)
+    report.print_summary(console, sections, facts)
     if options.charts:
         report.write_charts(Path(options.charts), sections)
     if len(scenes) == len(SCENES) and form == "full":
@@ -85,8 +85,7 @@ def _run_scenes(scenes: Sequence[Scene], scratch: Path, form: Form, console: Con
             directory.mkdir()
             step = _progress_step(progress, scene.title, scene.count_steps(scene.plans.choose(form)))
             sections.append(scene.run(directory, form, step))
-            if not console.is_terminal:  # Where no bar is shown, as in the log of a CI.
-                console.print(f"{scene.title}: measured")
+            report.print_section(console, sections[-1])  # At once: all of them take most of an hour.
     return sections
 
 

@@ -47,7 +47,7 @@ class Timed(Burst):
     """Seconds of a run with tool calls."""
 
 
-PLANS = Plans(smallest=1, quick=5, full=30)
+PLANS = Plans(smallest=1, quick=5, full=20)
 
 
 def count_steps(rounds: int) -> int:

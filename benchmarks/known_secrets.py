@@ -37,9 +37,7 @@ class Plan:
     rounds: int
 
 
-PLANS = Plans(
-    smallest=Plan(count=100, rounds=0), quick=Plan(count=20_000, rounds=4), full=Plan(count=20_000, rounds=15)
-)
+PLANS = Plans(smallest=Plan(count=100, rounds=0), quick=Plan(count=20_000, rounds=4), full=Plan(count=20_000, rounds=9))
 
 
 def count_steps(plan: Plan) -> int:

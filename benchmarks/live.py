@@ -42,7 +42,7 @@ class Plan:
 PLANS = Plans(
     smallest=Plan(streams=(3,), rounds=1, seconds=0.3),
     quick=Plan(streams=(300, 500), rounds=1, seconds=3.0),
-    full=Plan(streams=(300, 500, 1000), rounds=3, seconds=10.0),
+    full=Plan(streams=(300, 500, 1000), rounds=2, seconds=10.0),
 )
 
 

@@ -132,7 +132,17 @@ def _fsync_ms(scratch: Path, times: int = 50) -> float:
 def print_sections(console: Console, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
     """Print every table, the goals last."""
     for section in sections:
-        console.print(_table(section.title, section.columns, section.rows))
+        print_section(console, section)
+    print_summary(console, sections, facts)
+
+
+def print_section(console: Console, section: Section) -> None:
+    """Print one table."""
+    console.print(_table(section.title, section.columns, section.rows))
+
+
+def print_summary(console: Console, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
+    """Print what all tables have in common: the costs of inputs, the goals and the machine."""
     if costs := _cost_rows(sections):
         console.print(_table("Inputs that leave the fast path", COST_COLUMNS, costs))
     console.print(_table("Goals", GOAL_COLUMNS, _goal_rows(sections)))

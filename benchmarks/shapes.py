@@ -175,7 +175,7 @@ SHAPES = {
 }
 
 
-PLANS = Plans(smallest=1, quick=2, full=9)
+PLANS = Plans(smallest=1, quick=2, full=5)
 
 
 def count_steps(rounds: int) -> int:

@@ -44,7 +44,7 @@ class Plan:
 PLANS = Plans(
     smallest=Plan(seconds=0.1, runs=5, rounds=1),
     quick=Plan(seconds=3.0, runs=600, rounds=1),
-    full=Plan(seconds=10.0, runs=2_000, rounds=3),
+    full=Plan(seconds=10.0, runs=2_000, rounds=2),
 )
 
 

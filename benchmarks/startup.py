@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SERVE, FASTAPI = "`ambient serve`, ready", "FastAPI app with one route, ready"
 VERSION, HELP, PYTHON = "`ambient --version`", "`ambient --help`", "`python -c pass`"
 LIMITS = {SERVE: 0.8, VERSION: 0.2, HELP: 0.2}
-PLANS = Plans(smallest=1, quick=3, full=15)
+PLANS = Plans(smallest=1, quick=3, full=9)
 
 
 def count_steps(rounds: int) -> int:

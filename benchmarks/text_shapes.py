@@ -35,7 +35,7 @@ _ALL = tuple(SHAPES)
 PLANS = Plans(
     smallest=Plan(shapes=(DIGITS, "pieces"), count=200, rounds=1),
     quick=Plan(shapes=_ALL, count=20_000, rounds=2),
-    full=Plan(shapes=_ALL, count=20_000, rounds=9),
+    full=Plan(shapes=_ALL, count=20_000, rounds=5),
 )
 
 

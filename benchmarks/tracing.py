@@ -54,7 +54,7 @@ class Traced:
         return statistics.median(self.paced)
 
 
-PLANS = Plans(smallest=1, quick=5, full=20)
+PLANS = Plans(smallest=1, quick=5, full=12)
 
 
 def count_steps(rounds: int) -> int:
