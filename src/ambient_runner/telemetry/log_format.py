@@ -48,8 +48,6 @@ _CONTINUATION = "    | "
 """Start of every line of a record but its first: no text can pass for a log line."""
 # C0 and C1 control characters, Unicode line breaks, characters that change the writing direction, and lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_BETWEEN_TEXTS = "\0"
-"""Between texts that are searched together: a character that no value and no pattern has."""
 _PLAIN_VALUE = re.compile(r"[\w.:@/+-]+")
 
 
@@ -130,8 +128,9 @@ class RedactingFormatter(logging.Formatter):
         of_run = _run_secrets(record)
         texts = (str(record.levelname), record.name, *context, record.getMessage(), traceback)
         # Most runs have no values of their own, and share the search of the server.
-        searches = dict.fromkeys((*own.searches, *(of_run.searches if of_run else ())))
-        has_secret = any(search.find_spans(_BETWEEN_TEXTS.join(texts)) for search in searches)
+        has_secret = own.contains_secret(*texts) or (
+            of_run is not None and of_run.searches != own.searches and of_run.contains_secret(*texts)
+        )
         is_decoded = record.name.startswith(_REQUEST_LOGGERS)  # The targets of requests are searched decoded.
         if not has_secret and not is_decoded:
             return _keep_text

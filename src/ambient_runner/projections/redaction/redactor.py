@@ -54,8 +54,6 @@ _StreamKey = tuple[str, str]
 """Kind and id of a message or call."""
 _Positioned = list[tuple[int, Delta]]
 """Deltas of one message or call, each with its position in a batch."""
-_BETWEEN_TEXTS = "\0"
-"""Between texts that are searched together: a character that no value and no pattern has."""
 
 _E = TypeVar("_E", bound=BaseEvent)
 _D = TypeVar("_D", bound=Delta)
@@ -140,7 +138,7 @@ class Redactor:
         """Return the deltas of whole messages, divided as `feed` does. All are searched together, each alone only if there is a secret."""
         divided = [(deltas, divide_deltas([delta for _, delta in deltas])) for deltas in messages]
         texts = ["".join([part.delta for part in parts]) for _, parts in divided]
-        has_secret = self._secrets.contains_secret(_BETWEEN_TEXTS.join(texts))
+        has_secret = self._secrets.contains_secret(*texts)
         released: list[tuple[int, Event]] = []
         for deltas, parts in divided:
             kept = self._redact_whole(parts) if has_secret else parts

@@ -21,6 +21,8 @@ _LARGE_VALUE = 1024
 """Characters from which a value has a search of its own, which is not made again when others are added."""
 _MAX_SEARCHES = 32
 """Searches that are kept for when their values are added again: each run of a person adds the same."""
+_BETWEEN_TEXTS = "\0"
+"""A character that no value and no pattern has."""
 
 
 class Secrets:
@@ -97,8 +99,10 @@ class Secrets:
         """True if there is nothing to search for."""
         return not self.searches
 
-    def contains_secret(self, text: str) -> bool:
-        return any(search.find_spans(text) for search in self.searches)
+    def contains_secret(self, *texts: str) -> bool:
+        """Return True if one of the texts contains a secret. All are searched at once, which costs less than each alone."""
+        joined = _BETWEEN_TEXTS.join(texts)
+        return any(search.find_spans(joined) for search in self.searches)
 
     def find_spans(self, text: str) -> list[Span]:
         """Return every secret of the text, in no order; some overlap."""
