@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,9 @@ import anyio
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
-__all__ = ["LoopPauses", "shortest_pause", "watch_loop_pauses"]
+__all__ = ["LoopPauses", "frozen_garbage", "shortest_pause", "watch_loop_pauses"]
 
 _PACE = 0.001  # seconds
 _RETRIES = 4
@@ -36,6 +36,17 @@ class LoopPauses:
     turns: int = 0
 
 
+@contextmanager
+def frozen_garbage() -> Generator[None]:
+    """Exclude what exists from garbage collection, once for many measurements: looking through a whole test run takes a second."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 @asynccontextmanager
 async def watch_loop_pauses() -> AsyncGenerator[LoopPauses, None]:
     """Take turns on the event loop while the block runs: often, but not so often that threads get no time.
@@ -43,10 +54,11 @@ async def watch_loop_pauses() -> AsyncGenerator[LoopPauses, None]:
     Garbage is collected as in `ambient serve`: the objects of the test run are not searched.
     """
     pauses = LoopPauses()
-    thresholds = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 5, 5)
+    thresholds, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
+    if not is_frozen:
+        gc.collect()
+        gc.freeze()
+    gc.set_threshold(20_000, 5, 20)
 
     async def take_turns() -> None:
         before = time.thread_time()
@@ -67,7 +79,8 @@ async def watch_loop_pauses() -> AsyncGenerator[LoopPauses, None]:
         pauses.longest /= _cpu_slowness()
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
 
 
 async def shortest_pause(measure: Callable[[], Awaitable[float]], limit: float) -> float:

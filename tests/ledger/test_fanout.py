@@ -6,8 +6,9 @@ import anyio
 import pytest
 
 from ambient_runner.errors import UnknownThread
+from ambient_runner.ledger.batches import BATCH_OVERHEAD
 from ambient_runner.ledger.fanout import MAX_RETAINED_BYTES, Channel, ChannelRegistry, LiveTail
-from ambient_runner.ledger.records import RUNTIME, Batch, ThreadInfo, ThreadKey
+from ambient_runner.ledger.records import RUNTIME, Batch, TextRun, ThreadInfo, ThreadKey
 from tests.machine_speed import unless_hung
 
 KEY = ThreadKey("acme", "ann", "trip")
@@ -20,11 +21,37 @@ def batch(first: int, *lines: bytes) -> Batch:
 def test_only_the_newest_mebibyte_is_retained() -> None:
     channel = Channel(KEY)
     channel.readers = 1
-    half = b"x" * (MAX_RETAINED_BYTES // 2)
+    half = b"x" * (MAX_RETAINED_BYTES // 2 - BATCH_OVERHEAD)
     for seq in range(1, 6):
         channel.publish(batch(seq, half))
     assert channel.batches_after(0) == []
     assert [batch.first for batch in channel.batches_after(3)] == [4, 5]
+
+
+def test_short_texts_of_one_message_are_joined_and_readers_get_the_same_lines() -> None:
+    channel = Channel(KEY)
+    channel.readers = 1
+    published: list[bytes] = []
+    for seq in range(1, 101):
+        one = batch(seq, b"%d" % seq)
+        one.text = TextRun("m" if seq <= 50 else "n", str(seq))
+        published += one.lines
+        channel.publish(one)
+    for after in range(100):
+        found = channel.batches_after(after)
+        assert [line for each in found for line in each.lines] == published[after:]
+        assert [each.first for each in found[1:]] == [each.last + 1 for each in found[:-1]]
+        assert all(each.text is None or each.text.text.encode() == b"".join(each.lines) for each in found)
+    assert len(channel.batches_after(0)) < 40
+
+
+def test_a_channel_counts_what_its_batches_take_besides_their_lines() -> None:
+    channel = Channel(KEY)
+    channel.readers = 1
+    for seq in range(1, 5001):
+        channel.publish(batch(seq, b"x"))
+    assert len(channel.batches_after(5000 - 2000)) == 2000
+    assert channel.batches_after(0) == []
 
 
 def test_after_a_gap_only_later_batches_are_retained() -> None:

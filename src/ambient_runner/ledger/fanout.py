@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
 from ambient_runner.errors import EntriesDropped, UnknownThread
-from ambient_runner.ledger.batches import BATCH_OVERHEAD, slice_batch
+from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_texts, slice_batch
 from ambient_runner.ledger.buffered_writer import copy_error
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ MAX_RETAINED_BYTES = 1 << 20
 _NOT_RETAINED = "Entries after this position are no longer retained. Read on from the oldest entry that is."
 _MAX_UNREAD_BYTES = 1 << 16
 """Bytes a channel retains while it has no reader: enough for the one that subscribes right after `begin_run`."""
+_JOINED_BATCHES = 16
+"""Short batches of text that a channel joins. A live run commits every delta: apart, they would be work for the garbage collector."""
 
 
 class Channel:
@@ -40,6 +42,7 @@ class Channel:
     __slots__ = (
         "_batches",
         "_loop",
+        "_short_texts",
         "_size",
         "_waiting",
         "epoch",
@@ -68,6 +71,8 @@ class Channel:
         self.readers = 0
         self._batches: deque[Batch] = deque()
         self._size = 0
+        self._short_texts = 0
+        """Number of the newest batches that are short texts and not joined."""
         self._waiting: dict[asyncio.Future[None], BatchSink | None] = {}
 
     def prepare(self, batch: Batch) -> None:
@@ -84,7 +89,10 @@ class Channel:
             self._batches.clear()
             self._size = 0
         self._batches.append(batch)
-        self._size += batch.size
+        self._size += batch.size + BATCH_OVERHEAD
+        self._short_texts = self._short_texts + 1 if batch.text and len(batch.lines) < _JOINED_BATCHES else 0
+        if self._short_texts == _JOINED_BATCHES:
+            self._join_short_texts()
         self._evict_batches()
         if batch.last > self.last:
             self.last = batch.last
@@ -140,10 +148,18 @@ class Channel:
             elif not future.done():
                 future.set_result(None)
 
+    def _join_short_texts(self) -> None:
+        self._short_texts = 0
+        if len(self._batches) >= _JOINED_BATCHES:
+            newest = [self._batches.pop() for _ in range(_JOINED_BATCHES)][::-1]
+            joined = join_texts(newest)
+            self._batches.extend((joined,) if joined else newest)
+            self._size -= BATCH_OVERHEAD * (_JOINED_BATCHES - 1) if joined else 0
+
     def _evict_batches(self) -> None:
         limit = MAX_RETAINED_BYTES if self.readers else _MAX_UNREAD_BYTES
         while self._size > limit and len(self._batches) > 1:
-            self._size -= self._batches.popleft().size
+            self._size -= self._batches.popleft().size + BATCH_OVERHEAD
 
 
 class ChannelRegistry:

@@ -45,7 +45,7 @@ class Fact:
     body: bytes
 
 
-class TextRun(NamedTuple):
+class TextRun(msgspec.Struct, frozen=True, gc=False):
     """The joined text of consecutive deltas of one message. The encoder passes it along, so that no reader has to decode the lines."""
 
     message_id: str
