@@ -186,7 +186,7 @@ class Committer(threading.Thread):
 
     def _poll_changes(self) -> None:
         try:
-            self._file.check(self._connection)
+            self._file.check_path()
             self._outage.end()
             if changes := self._read_changes():
                 self._callbacks.on_outcome(CommitOutcome(changes=changes))
@@ -198,6 +198,7 @@ class Committer(threading.Thread):
     def _read_changes(self) -> ExternalChanges | None:
         if not self._poller.has_changed():
             return None
+        self._file.check_version(self._connection)  # Only others can have changed it.
         changes = self._poller.read_changes(self._worker.id)
         self._commands.apply_external_changes(changes)
         return changes
@@ -250,7 +251,7 @@ class Committer(threading.Thread):
         begin_immediate(self._connection, _RETRY_INTERVAL if self._outage.is_retrying else None)
         if time.monotonic() - began > _LONG_WAIT:
             self._worker.resume_expiry()
-        self._file.check(self._connection)
+        self._file.check_path()
 
     def _set_durable(self, is_durable: bool) -> None:
         """Wait for the disk with this transaction, or leave that to the next durable one."""
@@ -329,6 +330,7 @@ class Committer(threading.Thread):
     def _in_transaction(self, work: Callable[[sqlite3.Connection], None]) -> None:
         try:
             self._begin()
+            self._file.check_version(self._connection)
             work(self._connection)
             self._connection.execute("COMMIT")
         except (sqlite3.Error, StoreUnusable):

@@ -43,6 +43,10 @@ class OpenedFile:
     def check(self, connection: sqlite3.Connection) -> None:
         """Check, inside a transaction, that the file is still in its place and has the schema this program knows. Raises: StoreUnusable."""
         self.check_path()
+        self.check_version(connection)
+
+    def check_version(self, connection: sqlite3.Connection) -> None:
+        """Check, inside a transaction, that the file has the schema this program knows. Raises: StoreUnusable."""
         if read_version(connection) != known_version():
             raise StoreUnusable(_MIGRATED)
 

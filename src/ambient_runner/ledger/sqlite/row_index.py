@@ -16,17 +16,17 @@ import msgspec
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 SPAN_ROWS = 32
 """Rows that make a span full."""
 MAX_SPAN_AGE = 1.0
 """Seconds after which a span is indexed whatever its length, so that readers need not scan many rows of other threads."""
-_MAX_SPANS = 4
-"""Spans indexed with one commit: those of runs that began together become due together."""
+_MIN_SPANS, _ROWS_PER_SPAN = 4, 16
+"""Spans that one commit indexes: one for so many of its rows, at least four. Those of runs that began together become due together."""
 
-_INSERT_SPAN = "INSERT INTO place (thread_no, first, last, upto, rows) VALUES (?, ?, ?, ?, ?)"
+_INSERT_SPANS = "INSERT INTO place (thread_no, first, last, upto, rows) VALUES "
 # Nested in this order, the rows come in the order of their entries and need no sorting.
 _INDEXED_ROWS = """
 SELECT {columns} FROM place p CROSS JOIN json_each(p.rows) j CROSS JOIN batch b ON b.no = j.value AND b.thread_no = p.thread_no
@@ -96,13 +96,17 @@ def index_remaining(connection: sqlite3.Connection, worker: int) -> None:
         if row > horizons.get(no, row):
             found.setdefault(no, []).append((first, last, row))
     for no, unindexed in found.items():
-        _insert_span(connection, no, unindexed)
+        _insert_spans(connection, {no: unindexed})
 
 
-def _insert_span(connection: sqlite3.Connection, no: int, rows: list[tuple[int, int, int]]) -> None:
-    """Index rows of the form (first, last, row) as one span."""
-    numbers = msgspec.json.encode([row for _, _, row in rows]).decode()
-    connection.execute(_INSERT_SPAN, (no, rows[0][0], rows[-1][1], rows[-1][2], numbers))
+def _insert_spans(connection: sqlite3.Connection, spans: Mapping[int, Sequence[tuple[int, int, int]]]) -> None:
+    """Index rows of the form (first, last, row) as one span for each thread, in one statement: each call gives up the GIL."""
+    values: list[int | str] = []
+    for no, rows in spans.items():
+        numbers = msgspec.json.encode([row for _, _, row in rows]).decode()
+        values += (no, rows[0][0], rows[-1][1], rows[-1][2], numbers)
+    if values:
+        connection.execute(_INSERT_SPANS + ", ".join(["(?, ?, ?, ?, ?)"] * len(spans)), values)
 
 
 @dataclass(slots=True)
@@ -123,6 +127,8 @@ class RowIndex:
         self._connection = connection
         self._spans: dict[int, _Span] = {}
         self._ripe: dict[int, None] = {}
+        self._added = 0
+        """Rows added since spans were last indexed."""
 
     def add_row(self, no: int, first: int, last: int, row: int) -> None:
         """Add a row that this transaction inserted for a thread with a lease."""
@@ -130,6 +136,7 @@ class RowIndex:
         if span is None:
             span = self._spans[no] = _Span(time.monotonic())
         span.rows.append((first, last, row))
+        self._added += 1
         if len(span.rows) >= SPAN_ROWS:
             self._ripe[no] = None
 
@@ -149,26 +156,33 @@ class RowIndex:
         self._ripe.pop(no, None)
 
     def index_ripe_spans(self) -> None:
-        old = time.monotonic() - MAX_SPAN_AGE
-        ripe = [
-            *islice(self._ripe, _MAX_SPANS),
-            *(no for no, span in islice(self._spans.items(), _MAX_SPANS) if span.started_at < old),
-        ]
-        for no in ripe[:_MAX_SPANS]:
-            self.index_thread(no)
+        """Index some of the spans that are full or old."""
+        old, most = time.monotonic() - MAX_SPAN_AGE, max(_MIN_SPANS, self._added // _ROWS_PER_SPAN)
+        self._added = 0
+        ripe = {
+            **dict.fromkeys(islice(self._ripe, most)),
+            **{no: None for no, span in islice(self._spans.items(), most) if span.started_at < old},
+        }
+        self._index_threads(islice(ripe, most))
 
     def index_thread(self, no: int) -> None:
         """Index all unindexed rows of a thread that has a lease."""
-        span = self._spans.get(no)
-        self.evict_thread(no)
-        if span is None:
-            return
-        if span.is_complete:
-            _insert_span(self._connection, no, span.rows)
-        elif since := self._connection.execute(_SINCE, (no,)).fetchone():
-            self.find_and_index(no, since[0])
+        self._index_threads((no,))
+
+    def _index_threads(self, threads: Iterable[int]) -> None:
+        complete: dict[int, list[tuple[int, int, int]]] = {}
+        for no in threads:
+            span = self._spans.get(no)
+            self.evict_thread(no)
+            if span is None:
+                continue
+            if span.is_complete:
+                complete[no] = span.rows
+            elif since := self._connection.execute(_SINCE, (no,)).fetchone():
+                self.find_and_index(no, since[0])
+        _insert_spans(self._connection, complete)
 
     def find_and_index(self, no: int, since: int) -> None:
         """Query and index rows written under a lease acquired after row `since`, by another process or before a rollback."""
         if rows := list(unindexed_rows(self._connection, no, "b.first, b.last, b.no", since)):
-            _insert_span(self._connection, no, rows)
+            _insert_spans(self._connection, {no: rows})
