@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ambient_runner.ledger.records import TextRun
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.deferred_events import encode_events
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.storable import encode_storable
 from tests.protocol.strategies import CONTENTS, IDS, RUN, TAGS, THREAD
@@ -140,14 +140,45 @@ def test_a_run_that_ends_anywhere_leaves_a_legal_stream_with_the_same_texts(
     assert texts_of(together) == texts_of(alone)
 
 
-@given(texts=st.lists(st.text(min_size=1), min_size=1), owner=st.sampled_from([None, "s"]))
-def test_the_joined_text_is_known_for_deltas_of_one_message_of_the_agent_only(
-    texts: list[str], owner: str | None
-) -> None:
-    deltas: list[Any] = [e.TextMessageContent(message_id="m", delta=text, subagent_run_id=owner) for text in texts]
-    encoded = encode_events(deltas)
-    assert encoded.lines == [e.encode_event(delta) for delta in deltas]
-    assert (encoded.text is not None) == (owner is None)
-    assert encoded.text is None or encoded.text == ("m", "".join(texts))
-    assert encode_events([*deltas, e.TextMessageContent(message_id="n", delta="x")]).text is None
-    assert encode_events([*deltas, e.ToolCallArgs(tool_call_id="m", delta="x")]).text is None
+@given(events=STREAMS, cuts=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_a_joined_text_is_that_of_its_lines(events: list[e.Event], cuts: list[bool]) -> None:
+    lines = Lines()
+    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor([SECRET, OTHER_SECRET]))
+    pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
+    for event, is_pause in zip(events, cuts, strict=False):
+        pipeline.push(event)
+        if is_pause:
+            lines.run_lazy_append()
+    for encoded in lines.encoded:
+        if text := encoded.text:
+            deltas: list[Any] = [e.decode_event(line) for line in encoded.lines]
+            assert deltas == [e.TextMessageContent(message_id=text.message_id, delta=each.delta) for each in deltas]
+            assert text.text == "".join(each.delta for each in deltas)
+
+
+def test_the_joined_text_is_known_for_plain_deltas_of_one_message() -> None:
+    lines = Lines()
+    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor([SECRET]))
+    for event in (e.RunStarted(thread_id=THREAD, run_id=RUN), e.TextMessageStart(message_id="m")):
+        pipeline.push(event)
+    lines.run_lazy_append()
+    for deltas in (["a ", "b "], ["c "], ["d", "e f "]):
+        for delta in deltas:
+            pipeline.push(e.TextMessageContent(message_id="m", delta=delta))
+        lines.run_lazy_append()
+    assert [encoded.text for encoded in lines.encoded][-3:] == [TextRun("m", text) for text in ("a b ", "c ", "de f ")]
+
+
+def test_a_call_after_held_text_and_an_event_that_is_dropped_is_written() -> None:
+    """The writer still calls back for the text that was deferred and held: what is deferred next was taken for more of that text."""
+    lines = Lines()
+    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor([SECRET]))
+    for event in (e.RunStarted(thread_id=THREAD, run_id=RUN), e.TextMessageStart(message_id="m")):
+        pipeline.push(event)
+    lines.run_lazy_append()
+    pipeline.push(e.TextMessageContent(message_id="m", delta="held"))
+    pipeline.push(e.TextMessageContent(message_id="m", delta=""))
+    pipeline.push(e.ToolCallStart(tool_call_id="c", tool_call_name="look"))
+    pipeline.push(e.ToolCallArgs(tool_call_id="c", delta="{} "))
+    written = [e.type_of(event) for event in lines.run_lazy_append()]
+    assert written[-2:] == ["TOOL_CALL_START", "TOOL_CALL_ARGS"]

@@ -115,6 +115,8 @@ class Lines:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
+        self.encoded: list[Encoded] = []
+        """What was encoded together."""
         self._make: Callable[[], Encoded] | None = None
 
     def append(self, line: bytes) -> None:
@@ -127,7 +129,9 @@ class Lines:
 
     def run_lazy_append(self) -> list[Event]:
         make, self._make = self._make, None
-        self.lines += make().lines if make else []
+        if make:
+            self.encoded.append(make())
+            self.lines += self.encoded[-1].lines
         return [decode_event(line) for line in self.lines]
 
     def texts(self) -> list[str]:

@@ -7,6 +7,7 @@ event costs a fifth of what it costs alone.
 from __future__ import annotations
 
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -33,9 +34,9 @@ from ambient_runner.runs.storable import UNENCODABLE_ERRORS, UNSTAMPED_TYPES, en
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ambient_runner.protocol.events import Event
+    from ambient_runner.protocol.events import Delta, Event
 
-__all__ = ["DEFERRED_TYPES", "MAX_DEFERRED_CHARS", "can_wait", "encode_events"]
+__all__ = ["DEFERRED_TYPES", "MAX_DEFERRED_CHARS", "can_wait", "encode_deltas", "encode_events"]
 
 DEFERRED_TYPES = frozenset(
     {
@@ -55,6 +56,7 @@ DEFERRED_TYPES = frozenset(
 """Types, other than deltas, of events that may be deferred."""
 MAX_DEFERRED_CHARS = 4096
 """Characters of a delta or a result up to which it may be deferred."""
+_delta = attrgetter("delta")
 
 
 def can_wait(event: Event) -> bool:
@@ -68,29 +70,28 @@ def can_wait(event: Event) -> bool:
 
 def encode_events(events: Sequence[Event]) -> Encoded:
     """Encode redacted events that were deferred, as `encode_storable` does one by one."""
-    if not events:
-        return Encoded([])
     now = time.time_ns() // 1_000_000
+    stamped = [
+        event if type(event) in UNSTAMPED_TYPES or event.timestamp is not None else replace(event, timestamp=now)
+        for event in events
+    ]
+    return Encoded(_encode_together(stamped) or [encode_storable(event) for event in events])
+
+
+def encode_deltas(deltas: Sequence[Delta]) -> Encoded:
+    """Encode redacted deltas of one message or call of the agent itself, which have no other fields. The text of a message is joined."""
+    lines = _encode_together(deltas)
+    if lines is None:
+        return Encoded([encode_storable(delta) for delta in deltas])
+    first = deltas[0]
+    text = TextRun(first.message_id, "".join(map(_delta, deltas))) if type(first) is TextMessageContent else None
+    return Encoded(lines, text)
+
+
+def _encode_together(events: Sequence[Event]) -> list[bytes] | None:
+    """Return the lines of the events; None if one of them cannot be stored as it is."""
     try:
-        lines = [
-            encode_event(event)
-            if type(event) in UNSTAMPED_TYPES or event.timestamp is not None
-            else encode_event(replace(event, timestamp=now))
-            for event in events
-        ]
+        lines = list(map(encode_event, events))
     except UNENCODABLE_ERRORS:
-        return Encoded([encode_storable(event) for event in events])
-    if max(map(len, lines)) > MAX_EVENT_BYTES:
-        return Encoded([encode_storable(event) for event in events])
-    return Encoded(lines, _join_text(events))
-
-
-def _join_text(events: Sequence[Event]) -> TextRun | None:
-    """Return the joined text if all events are text deltas of one message of the agent itself, with no other fields."""
-    first = events[0]
-    if type(first) is not TextMessageContent or first.subagent_run_id is not None:
         return None
-    texts = [event for event in events if type(event) is TextMessageContent and event.metadata is None]
-    if len(texts) < len(events) or len({text.message_id for text in texts}) > 1:
-        return None
-    return TextRun(texts[0].message_id, "".join([text.delta for text in texts]))
+    return lines if max(map(len, lines), default=0) <= MAX_EVENT_BYTES else None

@@ -19,6 +19,7 @@ from ambient_runner.projections.state import SharedState, visible_patch
 from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.dropped_events import dropped_tool_names
 from ambient_runner.protocol.events import (
+    DELTA_TYPES,
     EVENT_TYPES,
     PROTOCOL_VERSION,
     Custom,
@@ -109,8 +110,9 @@ def frame_agent(
             async with agent.open_run(run) as events:
                 async for value in events:
                     event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value)
-                    if rules.is_exempt(event) and not (restatement and restatement.is_due):
-                        if type(event) in _CALL_TYPES:
+                    is_plain_delta = type(event) in DELTA_TYPES and event.metadata is None  # As nearly all are.
+                    if (is_plain_delta or rules.is_exempt(event)) and not (restatement and restatement.is_due):
+                        if not is_plain_delta and type(event) in _CALL_TYPES:
                             ending.absorb(event)
                         if collect is not None:
                             collect(event)

@@ -22,6 +22,7 @@ from ambient_runner.protocol.events import (
     DELTA_TYPES,
     ActivityDelta,
     ActivitySnapshot,
+    BaseEvent,
     Cancelled,
     Custom,
     MessagesSnapshot,
@@ -38,7 +39,13 @@ from ambient_runner.protocol.events import (
     encode_event,
 )
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
-from ambient_runner.runs.deferred_events import DEFERRED_TYPES, MAX_DEFERRED_CHARS, can_wait, encode_events
+from ambient_runner.runs.deferred_events import (
+    DEFERRED_TYPES,
+    MAX_DEFERRED_CHARS,
+    can_wait,
+    encode_deltas,
+    encode_events,
+)
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.storable import (
@@ -59,7 +66,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Redactor
-    from ambient_runner.protocol.events import Event, Terminal
+    from ambient_runner.protocol.events import Delta, Event, Terminal
     from ambient_runner.protocol.repair import Repairer
 
 CONDITIONALLY_WRITTEN = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
@@ -109,6 +116,12 @@ class Pipeline:
         self._state = SharedState(state)
         self._open_deltas = repairer.open_deltas
         self._deferred_events: list[Event] = []
+        self._last_type: type[BaseEvent] | None = None
+        """The type of the last deferred event, if that is a delta of an item that is still open; None if it may not be."""
+        self._are_alike = False
+        """True if all deferred events are deltas of one message or call."""
+        self._last_id = ""
+        self._last_owner: str | None = None
         self.last_event_at = 0.0
         """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deferred ones count once encoded."""
         self.busy_seconds = 0.0
@@ -139,35 +152,56 @@ class Pipeline:
     def push(self, event: Event) -> bool:
         """Accept one event. Return True if it was appended at once: then check if the writer is full."""
         kind = type(event)
-        if self.redaction_guard.error is not None:
-            pass  # `_push_now` raises it.
-        elif kind in DELTA_TYPES:
+        if kind is self._last_type:
+            # One more delta of the same message or call, with no other fields: nearly all events are. The repairer would return it.
             delta: Any = event
             name = delta.tool_call_id if kind is ToolCallArgs else delta.message_id
-            opened, owners = self._open_deltas[kind]
-            owner = delta.subagent_run_id
             if (
-                type(name) is str
-                and name in opened
-                and owners[name] == owner
-                and (owner is None or type(owner) is str)
+                name == self._last_id
+                and type(name) is str
+                and delta.subagent_run_id is self._last_owner
                 and type(delta.delta) is str
                 and 0 < len(delta.delta) <= MAX_DEFERRED_CHARS
                 and delta.metadata is None
                 and delta.raw_event is None
                 and delta.timestamp is None
             ):
-                # One more delta of an open message or call, with no other fields: nearly all events are. The repairer would return it.
-                if not self._deferred_events:
-                    self._append_lazily(self._encode_deferred_events, self._deferred_events)
                 self._deferred_events.append(delta)
                 if kind is ToolCallArgs and (call := self._open_calls.get(name)) is not None:
                     call[1].append(delta.delta)
                 return False
-        elif kind in DEFERRED_TYPES and can_wait(event):
-            self._defer(self._repair(event))
+        if self.redaction_guard.error is None and self._try_defer(event):
             return False
         self._push_now(event)
+        return True
+
+    def _try_defer(self, event: Event) -> bool:
+        """Defer an event that may wait. Return False for any other."""
+        kind: type[BaseEvent] = type(event)
+        self._last_type = None
+        if kind not in DELTA_TYPES:
+            if kind not in DEFERRED_TYPES or not can_wait(event):
+                return False
+            self._defer(self._repair(event))
+            self._are_alike = False
+            return True
+        delta: Any = event
+        name, owner = delta.tool_call_id if kind is ToolCallArgs else delta.message_id, delta.subagent_run_id
+        opened, owners = self._open_deltas[kind]
+        if (
+            type(name) is not str
+            or name not in opened
+            or owners[name] != owner
+            or not (owner is None or type(owner) is str)
+            or type(delta.delta) is not str
+            or not 0 < len(delta.delta) <= MAX_DEFERRED_CHARS
+            or not (delta.metadata is None and delta.raw_event is None and delta.timestamp is None)
+        ):
+            return False
+        is_first = not self._deferred_events
+        self._defer((delta,))
+        self._are_alike = is_first
+        self._last_type, self._last_id, self._last_owner = kind, name, owner
         return True
 
     def _defer(self, events: Sequence[Event]) -> None:
@@ -235,14 +269,18 @@ class Pipeline:
         The redactor holds back the last deltas, and releases those it held before.
         """
         events, self._deferred_events = self._deferred_events, []
+        self._last_type = None
         if not events:
             return Encoded([])
         self.last_event_at = time.monotonic()
+        deltas = cast("list[Delta]", events) if self._are_alike else None
         try:
             with self.redaction_guard:
-                released = self._redactor.feed_batch(events)
+                released = self._redactor.feed_deltas(deltas) if deltas else self._redactor.feed_batch(events)
         except RedactionFailed:  # The writer calls this for many runs at once: the guard ends this one.
             return Encoded([])
+        if released and deltas and self._redactor.is_plain(deltas[0]):
+            return encode_deltas(cast("Sequence[Delta]", released))
         return encode_events(released)
 
     def store_private(self, event: Custom) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -50,6 +50,7 @@ _STREAM_KINDS: dict[type[Any], str] = {
     ToolCallArgs: "call",
 }
 _ENDED_KINDS: dict[type[Any], str] = {TextMessageEnd: "text", ReasoningMessageEnd: "reasoning", ToolCallEnd: "call"}
+_message_id, _call_id = attrgetter("message_id"), attrgetter("tool_call_id")
 _StreamKey = tuple[str, str]
 """Kind and id of a message or call."""
 _Positioned = list[tuple[int, Delta]]
@@ -96,6 +97,18 @@ class Redactor:
         if (only := _only_stream(events)) is not None:
             return self._feed_stream(only, cast("Sequence[Delta]", events), are_alike=True)
         return self._feed_mixed(events)
+
+    def feed_deltas(self, deltas: Sequence[_D]) -> Sequence[_D]:
+        """`feed_batch` for deltas that are all of one message or call."""
+        if self._secrets.is_empty:
+            return deltas
+        self._forget_clean_ids()
+        return self._feed_stream(_stream_of(deltas[0]), deltas, are_alike=True)
+
+    def is_plain(self, delta: Delta) -> bool:
+        """Return True if no delta of this message or call has had more than its id and text."""
+        stream = self._streams.get(_stream_of(delta))
+        return delta.subagent_run_id is None if stream is None else stream.is_plain
 
     def _feed_mixed(self, events: Sequence[Event]) -> Sequence[Event]:
         """Feed deltas of several messages and other events. What is released has the position of its event, and is sorted by it."""
@@ -334,9 +347,7 @@ def _only_stream(events: Sequence[Any]) -> _StreamKey | None:
     if len(kinds) > 1 or type(events[0]) not in _STREAM_KINDS:
         return None
     stream = _stream_of(events[0])
-    ids: set[str] = (
-        {each.tool_call_id for each in events} if ToolCallArgs in kinds else {each.message_id for each in events}
-    )
+    ids = set(map(_call_id if ToolCallArgs in kinds else _message_id, events))
     return stream if len(ids) == 1 else None
 
 
