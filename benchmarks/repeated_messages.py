@@ -138,6 +138,11 @@ def _write_messages(count: int) -> list[dict[str, Any]]:
     ]
 
 
+_IF_MISSED = """\
+Every posted message is decoded, checked and compared with the thread's own; (a) only decodes them. Next: compare encoded \
+messages, and decode those that differ."""
+
+
 def build_section(repeated: Repeated) -> Section:
     """Return the table and the goals for clients that repeat their messages."""
     turns, rounds = len(repeated.conversations[0].started), len(repeated.long[0].started)
@@ -156,6 +161,7 @@ def build_section(repeated: Repeated) -> Section:
     ours, _, theirs = repeated.conversations
     long_messages = len(repeated.long[0].messages) - 2 * rounds - 2
     return Section(
+        if_missed=_IF_MISSED,
         title="Clients that post all their messages",
         how=f"{turns} turns, the three in turn: POST to RUN_STARTED and CPU of the last {last}, and what is stored of all. Then a thread "
         f"that began with {long_messages:,} messages, medians of {rounds} turns. (a) stores nothing and trusts whatever it gets.",

@@ -93,6 +93,12 @@ class Section:
     costs: Sequence[Cost] = field(default=())
     """Inputs for the page's section about the fast path."""
     charts: Sequence[Chart] = field(default=())
+    if_missed: str = ""
+    """Where the time goes, by a profile, and what to try next. On the page while one of the goals is missed."""
+
+    @property
+    def missed_goals(self) -> list[Goal]:
+        return [goal for goal in self.goals if not goal.met]
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
@@ -156,11 +162,9 @@ COST_COLUMNS = ("input", "events/s", "times slower than numbers")
 
 def summarize_goals(sections: Sequence[Section]) -> str:
     """Return a sentence: how many goals there are, and which were missed."""
-    goals = [goal for section in sections for goal in section.goals]
-    missed = [goal.what for goal in goals if not goal.met]
-    return f"{len(goals) - len(missed)} of {len(goals)} goals met." + (
-        f" Missed: {'; '.join(missed)}." if missed else ""
-    )
+    count = sum(len(section.goals) for section in sections)
+    missed = [goal.what for section in sections for goal in section.missed_goals]
+    return f"{count - len(missed)} of {count} goals met." + (f" Missed: {'; '.join(missed)}." if missed else "")
 
 
 def _cost_rows(sections: Sequence[Section]) -> list[list[str]]:
@@ -183,6 +187,8 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 def write_page(path: Path, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
     """Write the page, and its charts beside it."""
     parts = ["# Benchmarks", INTRODUCTION, "## Goals", _markdown(GOAL_COLUMNS, _goal_rows(sections))]
+    if missed := [section for section in sections if section.missed_goals]:
+        parts += ["## Missed goals", MISSED, "\n".join(map(_explain_missed, missed))]
     for section in sections:
         charts = [f"![{chart.title}]({path.stem}/{chart.name}.svg)" for chart in section.charts]
         parts += [f"## {section.title}", section.how, *charts, _markdown(section.columns, section.rows)]
@@ -192,12 +198,19 @@ def write_page(path: Path, sections: Sequence[Section], facts: Sequence[tuple[st
     write_charts(path.with_suffix(""), sections)
 
 
+def _explain_missed(section: Section) -> str:
+    missed = "; ".join(f"{goal.what}: {goal.measured}, {goal.wanted} wanted" for goal in section.missed_goals)
+    return f"- **{section.title}**: {missed}. {section.if_missed or 'Not explained yet.'}"
+
+
 def write_charts(directory: Path, sections: Sequence[Section]) -> None:
     """Write the charts of all sections as SVG files."""
     for chart in (chart for section in sections for chart in section.charts):
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"{chart.name}.svg").write_text(draw_chart(chart))
 
+
+MISSED = """Where the time of each goes, by profiles of the server with py-spy, and what to try next."""
 
 FAST_PATH = """Deltas, and what starts or ends a message, a tool call, reasoning or a step, are redacted, encoded and stored together. All
 other events are handled one at a time and give the same bytes. These inputs were measured as bursts through (c), against numbered deltas of

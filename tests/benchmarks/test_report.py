@@ -14,6 +14,7 @@ SECTION = Section(
     goals=[at_most("time", 2.0, 1.0, "ms"), at_least("rate", 7.0, 6.0, "times")],
     costs=[Cost(what="dicts", rate=100.0, plain_rate=300.0)],
     charts=[CHART],
+    if_missed="Half of it is the disk. Next: write less.",
 )
 
 
@@ -23,6 +24,7 @@ def test_a_page_has_every_section_with_its_charts_and_what_leaves_the_fast_path(
     text = page.read_text()
     assert "| time | at most 1 ms | 2.0 ms | missed |" in text
     assert "| rate | at least 6 times | 7.0 times | ok |" in text
+    assert "- **A scene**: time: 2.0 ms, at most 1 ms wanted. Half of it is the disk. Next: write less." in text
     assert "![POST](benchmarks/post.svg)" in text
     assert "| dicts | 100 | 3.0 |" in text
     assert (tmp_path / "benchmarks" / "post.svg").read_text().startswith("<svg")
