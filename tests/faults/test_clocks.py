@@ -51,10 +51,10 @@ async def test_f16_a_server_an_hour_off_neither_loses_nor_takes_a_lease(tmp_path
     with unless_hung():
         with await start_server(store, env=skewed | lease) as a, await start_server(store, env=lease) as b:
             for owner, other in ((a, b), (b, a)):
-                async with open_stream(f"{owner.url}/", "POST", body=run_input(thread, "count 300 every 10ms")) as run_:
+                async with open_stream(f"{owner.url}/", "POST", body=run_input(thread, "count 100 every 10ms")) as run_:
                     begun = await run_.until("TEXT_MESSAGE_CONTENT")
                     async with open_stream(f"{other.url}/", "POST", body=run_input(thread, "hello")) as refused:
                         assert (refused.status, b"thread_busy" in await refused.body()) == (409, True)
                     (events,) = split_runs(events_of(begun + await run_.rest()))
-                assert (ending(events), text_of(events)) == ("success", numbers(300))
+                assert (ending(events), text_of(events)) == ("success", numbers(100))
                 await check_usable(other.url, thread)

@@ -133,7 +133,7 @@ async def test_f11_a_reader_that_stalls_is_cut_after_slow_reader_although_the_he
     limits = {"AMBIENT_SLOW_READER": str(SLOW_READER), "AMBIENT_HEARTBEAT": str(HEARTBEAT)}
     with unless_hung(), start(tmp_path / "ambient.db", env=limits) as server:
         await count_up(server, thread)
-        before = sockets_of(server)
+        before = await wait_until_stable(lambda: sockets_of(server))  # The connections of the run are closing.
         with stalled_readers(server, thread, 10):
             while await metric(server, "ambient_streams_open") < 10:
                 await anyio.sleep(POLL_INTERVAL)
