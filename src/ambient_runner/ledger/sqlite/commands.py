@@ -2,7 +2,7 @@
 
 The commit thread remembers, for every lease it holds, if its token is valid and the thread's newest seq. `PRAGMA data_version`
 shows in each transaction if any other connection has written since: if not, the remembered values hold and an append
-is one INSERT; if so, `external_changes.py` reads what was written and `apply_external_changes` updates them.
+needs no query; if so, `external_changes.py` reads what was written and `apply_external_changes` updates them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _RUN = "SELECT last, first FROM run WHERE thread_no = ? AND key = ?"
 _FENCE = "SELECT 1 FROM lease WHERE token = ?"
 _INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES "
 # Every call into SQLite releases the GIL and waits to get it back, so one statement inserts many rows; the connection caches it.
-_MAX_ROWS = 128
-_INSERTS = [_INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count) for count in range(_MAX_ROWS + 1)]
+_MAX_ROWS_PER_INSERT = 128
+_INSERTS = [_INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count) for count in range(_MAX_ROWS_PER_INSERT + 1)]
 _NEW_RUN = "INSERT INTO run (thread_no, key, run_id, first) VALUES (?, ?, ?, ?)"
 _NEW_KEY = "INSERT INTO idempotency (scope, digest, used, tenant, owner, id, run) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _STOP = "UPDATE lease SET stop = ? WHERE token = ? AND stop IS NULL"
@@ -102,7 +102,10 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class SqliteCommands:
-    """The WriteCommands of this store. Each checks everything before it changes anything, and updates memory only in `after_commit`."""
+    """The WriteCommands of this store. If one raises, its job's savepoint undoes what it wrote.
+
+    `Lease.last` is updated at once and queried again after a rollback; all other memory is updated in `after_commit`.
+    """
 
     connection: sqlite3.Connection
     worker: Worker
@@ -118,6 +121,8 @@ class SqliteCommands:
     """Number of the last batch row inserted in this transaction; 0 if there is none."""
     published: list[PublishedBatch] = field(default_factory=list[PublishedBatch])
     _rows: list[_Row] = field(default_factory=list[_Row])
+    _erased: list[Lease] = field(default_factory=list[Lease])
+    """The leases of the threads that this transaction erases."""
     after_commit: list[Callable[[], None]] = field(default_factory=list["Callable[[], None]"])
     row_index: RowIndex = field(init=False)
 
@@ -138,6 +143,9 @@ class SqliteCommands:
     def on_rollback(self) -> None:
         """Discard what was remembered during a transaction that was rolled back."""
         self.rollbacks += 1
+        for lease in self._erased:
+            lease.error = None
+        self._erased.clear()
         self.row_index.reset_after_rollback(self.by_thread)
 
     def start_transaction(self) -> None:
@@ -251,8 +259,8 @@ class SqliteCommands:
     def insert_rows(self) -> None:
         """Insert the rows that were queued."""
         rows, self._rows = self._rows, []
-        for start in range(0, len(rows), _MAX_ROWS):
-            chunk = rows[start : start + _MAX_ROWS]
+        for start in range(0, len(rows), _MAX_ROWS_PER_INSERT):
+            chunk = rows[start : start + _MAX_ROWS_PER_INSERT]
             values = list(chain.from_iterable(chunk))
             self.newest_no = self.connection.execute(_INSERTS[len(chunk)], values).lastrowid or 0
             # One statement numbers its rows consecutively.
@@ -364,6 +372,8 @@ class SqliteCommands:
         self.row_index.evict_thread(no)
         if lease := self.by_thread.get(no):
             lease.error = LeaseLost()
+            self._erased.append(lease)
+            self.after_commit.append(self._erased.clear)
         self.published.append(PublishedBatch(key, epoch, None))
         return True
 
