@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import threading
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ORDER = ("broadcast", "ambient")
 MIN_RATE = 2e6
 _END = b"RUN_FINISHED"
+_CHUNK_HEADER = re.compile(rb"\r\n[0-9a-f]+\r\n")
+"""What HTTP puts between two chunks, also in the middle of a word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,7 @@ def _run_round(server: Server, plan: Plan, thread: str) -> FanOut:
         seconds = _deliver(server, streams, thread, Workload(count=deltas))
         cpu = server.cpu_seconds() - cpu_before
         for response, skipped in zip(streams.responses, before, strict=True):
-            received = b"".join(chunk for _, chunk in response.chunks[skipped:])
+            received = _CHUNK_HEADER.sub(b"", b"".join(chunk for _, chunk in response.chunks[skipped:]))
             if received.count(b"TEXT_MESSAGE_CONTENT") != deltas:
                 raise UnexpectedResponse(received[-500:])
     return FanOut(readers=plan.readers, deltas=deltas, seconds=seconds, cpu=cpu)
