@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.server import serving
+from tests.faults.loop_pauses import frozen_objects
 from tests.machine_speed import HANG_SECONDS
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
     """A demo server on a SQLite file, shared by the tests of a module: use thread ids of your own."""
     with serving(tmp_path_factory.mktemp("shared") / "ambient.db") as child:
         yield child
+
+
+@pytest.fixture(scope="module")
+def frozen_test_objects() -> Iterator[None]:
+    """Freeze the objects of all tests before once for the module: each measurement of pauses would scan them otherwise."""
+    with frozen_objects():
+        yield
 
 
 @pytest.fixture

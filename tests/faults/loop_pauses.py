@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
 
+from ambient_runner.cli.serve import GC_THRESHOLDS
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
-__all__ = ["LoopPauses", "frozen_garbage", "shortest_pause", "watch_loop_pauses"]
+__all__ = ["LoopPauses", "frozen_objects", "shortest_pause", "watch_loop_pauses"]
 
 _PACE = 0.001  # seconds
 _RETRIES = 4
@@ -37,8 +39,8 @@ class LoopPauses:
 
 
 @contextmanager
-def frozen_garbage() -> Generator[None]:
-    """Exclude what exists from garbage collection, once for many measurements: looking through a whole test run takes a second."""
+def frozen_objects() -> Generator[None]:
+    """Exclude all existing objects from garbage collection: scanning those of a whole test run takes a second."""
     gc.collect()
     gc.freeze()
     try:
@@ -54,11 +56,7 @@ async def watch_loop_pauses() -> AsyncGenerator[LoopPauses, None]:
     Garbage is collected as in `ambient serve`: the objects of the test run are not searched.
     """
     pauses = LoopPauses()
-    thresholds, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
-    if not is_frozen:
-        gc.collect()
-        gc.freeze()
-    gc.set_threshold(20_000, 5, 20)
+    thresholds = gc.get_threshold()
 
     async def take_turns() -> None:
         before = time.thread_time()
@@ -69,18 +67,18 @@ async def watch_loop_pauses() -> AsyncGenerator[LoopPauses, None]:
             pauses.turns += 1
             before = now
 
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(take_turns)
-            await asyncio.sleep(0)
-            yield pauses
-            await asyncio.sleep(2 * _PACE)  # What came last counts too.
-            tasks.cancel_scope.cancel()
-        pauses.longest /= _cpu_slowness()
-    finally:
-        gc.set_threshold(*thresholds)
-        if not is_frozen:
-            gc.unfreeze()
+    with nullcontext() if gc.get_freeze_count() else frozen_objects():
+        gc.set_threshold(*GC_THRESHOLDS)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take_turns)
+                await asyncio.sleep(0)
+                yield pauses
+                await asyncio.sleep(2 * _PACE)  # What came last counts too.
+                tasks.cancel_scope.cancel()
+            pauses.longest /= _cpu_slowness()
+        finally:
+            gc.set_threshold(*thresholds)
 
 
 async def shortest_pause(measure: Callable[[], Awaitable[float]], limit: float) -> float:

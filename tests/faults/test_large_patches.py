@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.runs.run import Run
 
+pytestmark = pytest.mark.usefixtures("frozen_test_objects")
+
 MAX_PAUSE = 0.1  # seconds
 
 

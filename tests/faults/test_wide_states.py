@@ -20,7 +20,7 @@ from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.events import Custom, Event, StateDelta, StateSnapshot
 from ambient_runner.protocol.limits import MAX_VALUES, count_values
 from ambient_runner.protocol.strict_json import count_values_in
-from tests.faults.loop_pauses import frozen_garbage, shortest_pause, watch_loop_pauses
+from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
 from tests.machine_speed import unless_hung
 from tests.server.demo_server import client_of, error_of, run_body
 from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import httpx
 
     from ambient_runner.runs.run import Run
+
+pytestmark = pytest.mark.usefixtures("frozen_test_objects")
 
 MAX_PAUSE = 0.05  # seconds
 SECRET = "a-secret-of-this-server-1234"
@@ -84,10 +86,15 @@ async def test_m9_a_wide_state_that_is_allowed_delays_nobody_now_and_later(setti
             }
             return {name: await pause_of(client, *asked) for name, asked in requests.items()}
 
-        with frozen_garbage():
-            measured = [await measure() for _ in range(3)]
-    best = {name: min(each[name] for each in measured) for name in measured[0]}
-    assert {name: pause for name, pause in best.items() if pause > MAX_PAUSE} == {}
+        too_long = await measure()
+        for _ in range(2):  # A busy machine makes some of them worse, and none better.
+            again = await measure() if (too_long := _above_limit(too_long)) else {}
+            too_long = {name: min(pause, again[name]) for name, pause in too_long.items()}
+    assert _above_limit(too_long) == {}
+
+
+def _above_limit(pauses: dict[str, float]) -> dict[str, float]:
+    return {name: pause for name, pause in pauses.items() if pause > MAX_PAUSE}
 
 
 async def pause_of(client: httpx.AsyncClient, method: str, path: str, body: Any) -> float:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Run
     from ambient_runner.server.runtime import ServerRuntime
 
+GC_THRESHOLDS = (20_000, 5, 20)
+"""Thresholds of the three generations of the garbage collector."""
 _BACKLOG = 2048
 _PORTS = 65535
 _MAX_LOGGED_RUNS = 5
@@ -72,11 +74,11 @@ def _freeze_gc() -> None:
     """Exclude loaded modules from garbage collection, and collect less often.
 
     Scanning the modules pauses every stream for a tenth of a second. Objects of a run are freed by reference counting, so collections
-    are rare. A young one looks at 20,000 objects, which takes some 4 ms; one of 100,000 paused every stream for 20 ms.
+    are rare. A young collection scans 20,000 objects in some 4 ms; one of 100,000 paused every stream for 20 ms.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 5, 20)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _exit_on_sigterm(number: int, frame: object) -> NoReturn:
