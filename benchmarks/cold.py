@@ -80,7 +80,7 @@ def restart_server(scratch: Path, store: Path, thread: str, starts: Starts) -> G
         yield server
 
 
-_IF_MISSED = """\
+_EXPLANATION = """\
 The parts of the checkpoint are read and decoded (10 ms for 1,000 runs), and the messages are copied for the agent (4 ms). Next: \
 decode a message only when it is needed."""
 
@@ -88,7 +88,7 @@ decode a message only when it is needed."""
 def build_section(found: Sequence[Starts]) -> Section:
     """Return the table, and the goal that the history does not count."""
     return Section(
-        if_missed=_IF_MISSED,
+        explanation=_EXPLANATION,
         title="POST to a thread that is not in memory",
         how=f"From the POST to RUN_STARTED, on a server that was restarted and has answered other threads since; medians of "
         f"{len(found[0].cold)} restarts at each length.",

@@ -103,7 +103,7 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-_IF_MISSED = """\
+_EXPLANATION = """\
 FastAPI and the middleware take a quarter of what it costs to open a stream, the route that looks the thread up and folds it \
 another quarter, the stream itself a fifth, and the server's own parsing and tasks the rest. Next: one query instead of two or \
 three, and a snapshot that is encoded once for all who open the thread."""
@@ -113,7 +113,7 @@ def build_section(found: Mapping[str, Idle]) -> Section:
     """Return the table and the goals for idle streams."""
     ours = found["ambient"]
     return Section(
-        if_missed=_IF_MISSED,
+        explanation=_EXPLANATION,
         title=f"{ours.streams:,} idle streams",
         how=f"Streams that were opened one after the other and have nothing more to send; growth of the resident memory. Those of (c) read "
         f"{min(THREADS, ours.streams)} threads and send the one short run of theirs first; the peers know no threads and send a ping.",

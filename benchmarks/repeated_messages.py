@@ -138,7 +138,7 @@ def _write_messages(count: int) -> list[dict[str, Any]]:
     ]
 
 
-_IF_MISSED = """\
+_EXPLANATION = """\
 Every posted message is decoded, checked and compared with the thread's own; (a) only decodes them. Next: compare encoded \
 messages, and decode those that differ."""
 
@@ -161,7 +161,7 @@ def build_section(repeated: Repeated) -> Section:
     ours, _, theirs = repeated.conversations
     long_messages = len(repeated.long[0].messages) - 2 * rounds - 2
     return Section(
-        if_missed=_IF_MISSED,
+        explanation=_EXPLANATION,
         title="Clients that post all their messages",
         how=f"{turns} turns, the three in turn: POST to RUN_STARTED and CPU of the last {last}, and what is stored of all. Then a thread "
         f"that began with {long_messages:,} messages, medians of {rounds} turns. (a) stores nothing and trusts whatever it gets.",

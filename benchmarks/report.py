@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sqlite3
@@ -71,7 +72,7 @@ def at_least(what: str, value: float, limit: float, unit: str, digits: int = 1) 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """An input that leaves the fast path: its events per second, and how many times those of plain text are more."""
+    """An input that leaves the fast path: its events per second, and those of text for comparison."""
 
     what: str
     rate: float
@@ -93,7 +94,7 @@ class Section:
     costs: Sequence[Cost] = field(default=())
     """Inputs for the page's section about the fast path."""
     charts: Sequence[Chart] = field(default=())
-    if_missed: str = ""
+    explanation: str = ""
     """Where the time goes, by a profile, and what to try next. On the page while one of the goals is missed."""
 
     @property
@@ -104,7 +105,7 @@ class Section:
 def percentile(values: Sequence[float], percent: int) -> float:
     """Return the nearest-rank percentile."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
@@ -188,7 +189,7 @@ def write_page(path: Path, sections: Sequence[Section], facts: Sequence[tuple[st
     """Write the page, and its charts beside it."""
     parts = ["# Benchmarks", INTRODUCTION, "## Goals", _markdown(GOAL_COLUMNS, _goal_rows(sections))]
     if missed := [section for section in sections if section.missed_goals]:
-        parts += ["## Missed goals", MISSED, "\n".join(map(_explain_missed, missed))]
+        parts += ["## Missed goals", MISSED_INTRODUCTION, "\n".join(map(_explain_missed, missed))]
     for section in sections:
         charts = [f"![{chart.title}]({path.stem}/{chart.name}.svg)" for chart in section.charts]
         parts += [f"## {section.title}", section.how, *charts, _markdown(section.columns, section.rows)]
@@ -200,7 +201,7 @@ def write_page(path: Path, sections: Sequence[Section], facts: Sequence[tuple[st
 
 def _explain_missed(section: Section) -> str:
     missed = "; ".join(f"{goal.what}: {goal.measured}, {goal.wanted} wanted" for goal in section.missed_goals)
-    return f"- **{section.title}**: {missed}. {section.if_missed or 'Not explained yet.'}"
+    return f"- **{section.title}**: {missed}. {section.explanation or 'Not explained yet.'}"
 
 
 def write_charts(directory: Path, sections: Sequence[Section]) -> None:
@@ -210,7 +211,8 @@ def write_charts(directory: Path, sections: Sequence[Section]) -> None:
         (directory / f"{chart.name}.svg").write_text(draw_chart(chart))
 
 
-MISSED = """Where the time of each goes, by profiles of the server with py-spy, and what to try next."""
+MISSED_INTRODUCTION = """Written by hand from py-spy profiles of the server in November 2026: where the time goes, and what to try next.
+The shares are those of the profiles, not of this run."""
 
 FAST_PATH = """Deltas, and what starts or ends a message, a tool call, reasoning or a step, are redacted, encoded and stored together. All
 other events are handled one at a time and give the same bytes. These inputs were measured as bursts through (c), against numbered deltas of

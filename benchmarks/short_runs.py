@@ -121,7 +121,7 @@ def _run_closed_loop(server: Server, runs: int) -> tuple[float, float]:
     return runs / seconds, cpu * 1000
 
 
-_IF_MISSED = """\
+_EXPLANATION = """\
 40 % is the start of the run (22 % of it the first transaction and its entries), 12 % the stream, 12 % FastAPI and the middleware \
 before the route; no function by itself has more than 5 %. Next: fewer tasks and awaits for a run that ends at once, and its \
 beginning and end in one transaction."""
@@ -131,7 +131,7 @@ def build_section(found: Mapping[str, Sequence[Round]]) -> Section:
     """Return the table and the goals for short runs."""
     ours = found["ambient"]
     return Section(
-        if_missed=_IF_MISSED,
+        explanation=_EXPLANATION,
         title="Short runs on new threads",
         how=f"Runs of {WORK.count} deltas, each on a new thread and connection. Open loop: {RATE} are posted each second whether the "
         "server keeps up or not, and the time to RUN_STARTED counts from when a run was due. Closed loop: "

@@ -83,9 +83,9 @@ def _measure_block(server: Server, title: str, threads: Sequence[str | None]) ->
     return Block(title=title, started=[response.seconds_until(STARTED) * 1000 for response in responses], cpu=cpu)
 
 
-_IF_MISSED = """\
-The messages of the thread are copied for the agent, which grows with their number (4 ms for those of 1,000 long runs). Next: \
-share the unchanged ones between the runs of a thread."""
+_EXPLANATION = """\
+Copying the thread's messages for the agent grows with their number (4 ms after 1,000 long runs). Next: share the unchanged ones \
+between the runs of a thread."""
 
 
 def build_section(warm: Warm) -> Section:
@@ -99,7 +99,7 @@ def build_section(warm: Warm) -> Section:
     )
     blocks = (warm.first, warm.second, warm.thread[0], warm.thread[hundredth], warm.thread[-1], fresh)
     return Section(
-        if_missed=_IF_MISSED,
+        explanation=_EXPLANATION,
         title=f"{runs:,} short runs on one thread",
         how=f"Runs of {WORK.count} deltas, in blocks of {len(warm.thread[0].started)}, alternating with runs on new threads of the same "
         f"server. The first and second runs are those of {len(warm.first.started)} other threads.",

@@ -14,7 +14,7 @@ SECTION = Section(
     goals=[at_most("time", 2.0, 1.0, "ms"), at_least("rate", 7.0, 6.0, "times")],
     costs=[Cost(what="dicts", rate=100.0, plain_rate=300.0)],
     charts=[CHART],
-    if_missed="Half of it is the disk. Next: write less.",
+    explanation="Half of it is the disk. Next: write less.",
 )
 
 

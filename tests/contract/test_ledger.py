@@ -39,7 +39,7 @@ from ambient_runner.ledger import (
     ThreadStatus,
     Writer,
 )
-from ambient_runner.ledger.records import CheckpointPart, CheckpointUpdate, Encoded, TextRun
+from ambient_runner.ledger.records import CheckpointPart, CheckpointUpdate, Encoded, JoinedText
 from tests.machine_speed import unless_hung
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class TestAppending:
             writer.append_lazily(make())
             writer.append_lazily(make(b"5"))
             await writer.flush()
-            assert writer.queued_count == 5
+            assert writer.appended_count == 5
             writer.append_lazily(make(b"6"))
             await writer.finish_run()
         assert len(encoded) == 4
@@ -229,9 +229,9 @@ class TestAppending:
 
     async def test_a_batch_has_the_joined_text_if_its_lines_are_deltas_of_one_message(self, ledger: Ledger) -> None:
         def made(number: int, of: str = "m") -> Encoded:
-            return Encoded([b"%d" % number], TextRun(of, str(number)))
+            return Encoded([b"%d" % number], JoinedText(of, str(number)))
 
-        found: list[tuple[list[bytes], TextRun | None]] = []
+        found: list[tuple[list[bytes], JoinedText | None]] = []
         async with running(ledger) as writer, ledger.tail(KEY, 1) as tail:
             for makes in (
                 [lambda: made(1), lambda: made(2)],
@@ -246,10 +246,10 @@ class TestAppending:
             writer.append(b"9")
             found += [(list(batch.lines), batch.text) for batch in await tail.next_batches()]
         assert found == [
-            ([b"1", b"2"], TextRun("m", "12")),
+            ([b"1", b"2"], JoinedText("m", "12")),
             ([b"3", b"4"], None),
             ([b"5", b"6"], None),
-            ([b"7"], TextRun("m", "7")),
+            ([b"7"], JoinedText("m", "7")),
             ([b"8", b"9"], None),
         ]
 

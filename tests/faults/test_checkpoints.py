@@ -56,7 +56,7 @@ async def check_stored(store: Path, thread: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after", "committed"])
-async def test_f1_kill_in_the_transaction_of_a_checkpoint_loses_nothing(tmp_path: Path, when: str) -> None:
+async def test_f01_kill_in_the_transaction_of_a_checkpoint_loses_nothing(tmp_path: Path, when: str) -> None:
     store, thread, seen = tmp_path / "ambient.db", new_id("thread"), list[Frame]()
     with unless_hung():
         server = await start_server(store, DYING, env={"DIE_AT": "3", "DIE_WHEN": when})
@@ -75,7 +75,7 @@ async def test_f1_kill_in_the_transaction_of_a_checkpoint_loses_nothing(tmp_path
         await check_stored(store, thread)
 
 
-async def test_f1_kills_at_random_moments_of_runs_with_checkpoints_lose_nothing(tmp_path: Path) -> None:
+async def test_f01_kills_at_random_moments_of_runs_with_checkpoints_lose_nothing(tmp_path: Path) -> None:
     store, thread, dice = tmp_path / "ambient.db", new_id("thread"), random.Random(11)
     whole = 0
     with unless_hung():

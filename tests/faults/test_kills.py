@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 COMMANDS = ("count 100000 every 1ms", "count 5000", "weather Lisbon", "approve the deploy", "think", "hang", "two")
 NEVER_ENDS = ("count 100000 every 1ms", "hang")
-LONGEST_LIFE = 0.5
+MAX_KILL_DELAY = 0.5
 
 
 @dataclass
@@ -70,7 +70,7 @@ async def killed_at_random(server: Child, dice: random.Random) -> list[Talk]:
             tasks.start_soon(talk.listen, server.url)
         if dice.random() < 0.9:
             await talks[0].answered.wait()
-        await anyio.sleep(dice.random() * LONGEST_LIFE)
+        await anyio.sleep(dice.random() * MAX_KILL_DELAY)
         server.process.kill()
     await anyio.to_thread.run_sync(server.wait)
     return talks

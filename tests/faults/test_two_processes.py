@@ -245,7 +245,7 @@ async def test_f01_a_thread_is_not_idle_before_its_dead_run_is_closed(tmp_path: 
     assert (ending(events), ending(again), text_of(again)) == ("run_abandoned", "success", numbers(3))
 
 
-async def put_to_sleep(pair: Pair, thread: str, dice: random.Random) -> bool:
+async def pause_until_takeover(pair: Pair, thread: str, dice: random.Random) -> bool:
     """Stop A at a random moment of its run and wait until B has closed the run. False when A fell asleep inside a commit."""
     a, b = pair
     async with open_stream(f"{b.url}/threads/{thread}/events") as watched:
@@ -264,7 +264,7 @@ async def continue_after_takeover(pair: Pair, dice: random.Random) -> bool:
     async with open_stream(f"{a.url}/", "POST", body=run_input(thread, COUNTING)) as stopped:
         begun = await stopped.until("TEXT_MESSAGE_CONTENT")
         try:
-            if closed := await put_to_sleep(pair, thread, dice):
+            if closed := await pause_until_takeover(pair, thread, dice):
                 taken = await run(b.url, run_input(thread, "count 50"))
         finally:
             a.signal(signal.SIGCONT)

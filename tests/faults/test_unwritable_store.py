@@ -73,7 +73,7 @@ async def until_failing(ledger: SqliteLedger) -> str:
     return reason
 
 
-async def until_well(ledger: SqliteLedger) -> None:
+async def until_available(ledger: SqliteLedger) -> None:
     while ledger.unavailable_reason() is not None:
         await anyio.sleep(0.01)
 
@@ -167,7 +167,7 @@ class TestLockedStore:
                     with pytest.raises(LedgerError):
                         writer.append(b"after the hole")
             with unless_hung():
-                await until_well(ledger)
+                await until_available(ledger)
                 assert [run.key for run in await ledger.list_abandoned_runs()] == ["run-1"]
             assert await stored(ledger) == [b"started"]
 
@@ -178,7 +178,7 @@ class TestLockedStore:
                     with pytest.raises(LedgerError):
                         await ledger.acquire_lease(KEY, "run-1")
                     assert ledger.unavailable_reason() is not None
-                await until_well(ledger)
+                await until_available(ledger)
 
     async def test_f07_what_was_released_meanwhile_is_written_before_the_release(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
@@ -188,7 +188,7 @@ class TestLockedStore:
                         writer.append(b"a")
                         await until_failing(ledger)
                         await writer.__aexit__(None, None, None)
-                await until_well(ledger)
+                await until_available(ledger)
                 async with await ledger.acquire_lease(KEY, "run-1") as heir:
                     assert heir.last == 2
             assert await stored(ledger) == [b"started", b"a"]
@@ -230,7 +230,7 @@ class TestLockedStore:
                         with pytest.raises(LedgerError):
                             await other.append_facts(KEY, [NOTE])
                         now += 20.0  # two leases
-                    await until_well(other)
+                    await until_available(other)
                     assert await other.list_abandoned_runs() == []
                     await writer.flush()
                     writer.append(b"b")

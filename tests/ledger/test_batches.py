@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ambient_runner.ledger.batches import BATCH_OVERHEAD, slice_batch, split_batch, take_batches
-from ambient_runner.ledger.records import RUNTIME, Batch, TextRun
+from ambient_runner.ledger.records import RUNTIME, Batch, JoinedText
 
 
 def batch(first: int, *lines: bytes) -> Batch:
@@ -12,7 +12,7 @@ def batch(first: int, *lines: bytes) -> Batch:
 
 def test_a_sliced_batch_keeps_its_seqs() -> None:
     whole = batch(5, b"a", b"bb", b"c")
-    whole.text = TextRun("m", "abbc")
+    whole.text = JoinedText("m", "abbc")
     part = slice_batch(whole, 6, 6)
     assert (part.first, part.last, part.lines, part.size, part.text) == (6, 6, [b"bb"], 2, None)
     assert slice_batch(whole, 1) is whole

@@ -8,7 +8,7 @@ import pytest
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.batches import BATCH_OVERHEAD
 from ambient_runner.ledger.fanout import MAX_RETAINED_BYTES, Channel, ChannelRegistry, LiveTail
-from ambient_runner.ledger.records import RUNTIME, Batch, TextRun, ThreadInfo, ThreadKey
+from ambient_runner.ledger.records import RUNTIME, Batch, JoinedText, ThreadInfo, ThreadKey
 from tests.machine_speed import unless_hung
 
 KEY = ThreadKey("acme", "ann", "trip")
@@ -34,7 +34,7 @@ def test_short_texts_of_one_message_are_joined_and_readers_get_the_same_lines() 
     published: list[bytes] = []
     for seq in range(1, 101):
         one = batch(seq, b"%d" % seq)
-        one.text = TextRun("m" if seq <= 50 else "n", str(seq))
+        one.text = JoinedText("m" if seq <= 50 else "n", str(seq))
         published += one.lines
         channel.publish(one)
     for after in range(100):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.ledger.records import RUNTIME, Batch, TextRun
+from ambient_runner.ledger.records import RUNTIME, Batch, JoinedText
 from ambient_runner.projections.delta_text import join_deltas_at
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
@@ -35,7 +35,7 @@ def delta_line(text: str, **extra: object) -> bytes:
     return encode_event(TextMessageContent(message_id='m","delta":', delta=text, **extra))  # type: ignore[arg-type]
 
 
-def batch(first: int, *lines: bytes, text: TextRun | None = None) -> Batch:
+def batch(first: int, *lines: bytes, text: JoinedText | None = None) -> Batch:
     return Batch(first=first, owner=RUNTIME, kind="", run="r", ts=0, lines=list(lines), text=text)
 
 
@@ -113,6 +113,6 @@ def test_a_batch_whose_text_is_known_folds_as_its_lines_do(texts: list[str], see
     for view in (read, known):
         view.apply(batch(3, *lines[:seen]))
     read.apply(batch(3, *lines))
-    known.apply(batch(3, *lines, text=TextRun('m","delta":', "".join(texts))))
+    known.apply(batch(3, *lines, text=JoinedText('m","delta":', "".join(texts))))
     assert known.transcript.messages() == read.transcript.messages()
     assert known.seq == read.seq

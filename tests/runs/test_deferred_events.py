@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.ledger.records import TextRun
+from ambient_runner.ledger.records import JoinedText
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.repair import Repairer
@@ -166,7 +166,9 @@ def test_the_joined_text_is_known_for_plain_deltas_of_one_message() -> None:
         for delta in deltas:
             pipeline.push(e.TextMessageContent(message_id="m", delta=delta))
         lines.run_lazy_append()
-    assert [encoded.text for encoded in lines.encoded][-3:] == [TextRun("m", text) for text in ("a b ", "c ", "de f ")]
+    assert [encoded.text for encoded in lines.encoded][-3:] == [
+        JoinedText("m", text) for text in ("a b ", "c ", "de f ")
+    ]
 
 
 def test_a_call_after_held_text_and_an_event_that_is_dropped_is_written() -> None:

@@ -93,13 +93,13 @@ class Writer(Protocol):
     """True if this run already had its terminal entry when the lease was acquired: nothing can be appended then."""
 
     @property
-    def queued_count(self) -> int:
-        """Number of events queued through this writer so far."""
+    def appended_count(self) -> int:
+        """Number of lines appended through this writer so far, without those of `begin_run`."""
         ...
 
     @property
-    def queued_bytes(self) -> int:
-        """Number of bytes queued through this writer so far."""
+    def appended_bytes(self) -> int:
+        """Number of bytes of these lines."""
         ...
 
     async def __aenter__(self) -> Self: ...

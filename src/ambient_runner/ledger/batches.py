@@ -1,4 +1,4 @@
-"""Parts of batches, by seq and by size: what stores and streams read, fold and send at once. Pure."""
+"""Parts of batches, by seq and by size, and short ones joined: what stores and streams read, fold, retain and send at once. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ambient_runner.ledger.records import TextRun
+from ambient_runner.ledger.records import JoinedText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,13 +31,13 @@ def slice_batch(batch: Batch, first: int, last: int | None = None) -> Batch:
 
 
 def join_texts(batches: Sequence[Batch]) -> Batch | None:
-    """Return consecutive batches of text as one, with the time of the last; None if they are not of one message and run."""
+    """Return consecutive batches of text as one, with the commit time of the last; None if they differ in message or run."""
     newest = batches[-1]
     texts = [batch.text for batch in batches if batch.text is not None and batch.run == newest.run]
     if len(texts) < len(batches) or len({text.message_id for text in texts}) > 1:
         return None
     lines = [line for batch in batches for line in batch.lines]
-    text = TextRun(texts[0].message_id, "".join([text.text for text in texts]))
+    text = JoinedText(texts[0].message_id, "".join([text.text for text in texts]))
     return replace(newest, first=batches[0].first, lines=lines, text=text, derived={}, size=0)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         CheckpointUpdate,
         Fact,
         IdempotencyClaim,
-        TextRun,
+        JoinedText,
         ThreadKey,
         ThreadLabels,
         ThreadStatus,
@@ -46,7 +46,7 @@ class Append(NamedTuple):
     lines: list[bytes]
     size: int
     """Bytes of all lines."""
-    text: TextRun | None
+    text: JoinedText | None
     """The joined text of the lines, if it is known."""
     end_status: ThreadStatus | None
     """The thread's status from the end of the run on; None if the run goes on."""
@@ -145,7 +145,7 @@ class BufferedWriter:
         self._has_begun = has_begun
         self._refusal = _first_refusal(has_begun, has_ended)
         self._lines: list[bytes] = []
-        self._text: TextRun | None = None
+        self._text: JoinedText | None = None
         self._deferred: DeferredEncoder | None = None
         """Called back by `_encode_deferred` before the lines are needed."""
         self._pending: Sized = ()
@@ -153,6 +153,7 @@ class BufferedWriter:
         self._is_dirty = False
         self._end_status: ThreadStatus | None = None
         """Status to end the run with; None if its end is not queued."""
+        self._has_end_mark = False
         self._checkpoint: CheckpointUpdate | None = None
         self._newest = 0
         self._queued = 0
@@ -168,11 +169,11 @@ class BufferedWriter:
         self._watcher: tuple[Callable[[str], None], Callable[[LedgerError], None]] | None = None
 
     @property
-    def queued_count(self) -> int:
-        return self._queued
+    def appended_count(self) -> int:
+        return self._queued - self._has_end_mark
 
     @property
-    def queued_bytes(self) -> int:
+    def appended_bytes(self) -> int:
         return self._submitted_bytes + self._buffered_bytes
 
     async def __aenter__(self) -> Self:
@@ -227,10 +228,10 @@ class BufferedWriter:
             self._mark_dirty(self._queued)
 
     def _mark_dirty(self, submitted: int) -> None:
-        """Have the scheduler look at the buffer after its first entry. The first look submits it, so that it is published at once.
+        """Register the buffer with the scheduler. Its first check submits the first entry, so that it is published at once.
 
-        While earlier entries are being committed, it would have to wait for them anyway: then the first look is for more entries. So the
-        entries of an agent that awaits something after each of them make few batches.
+        While earlier entries are being committed, the entry has to wait for them anyway: then the first check only notes it, so that an
+        agent that awaits something after each entry makes few batches.
         """
         self._is_dirty = True
         self._queued_at_last_check = submitted + (submitted == self._committed)
@@ -258,6 +259,7 @@ class BufferedWriter:
         self._encode_deferred()
         # The end mark counts as one more entry, so that `_wait_committed` waits for it too.
         self._queued += 1
+        self._has_end_mark = True
         if not self._is_dirty:
             self._is_dirty = True
             self._scheduler.add_writer(self)
@@ -359,7 +361,7 @@ class BufferedWriter:
             self._buffered_bytes += size
 
     async def _wait_committed(self, behind: int = 0) -> None:
-        """Wait until everything queued is on disk except the last `behind` entries; all of it if that exceeds the byte limit."""
+        """Wait until all but the last `behind` queued entries are on disk; all of them if their bytes have reached the limit."""
         if self._is_dirty:
             self._scheduler.flush()
         target = self._queued if self._uncommitted_bytes >= MAX_QUEUED_BYTES else self._queued - behind

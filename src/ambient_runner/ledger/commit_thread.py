@@ -71,8 +71,8 @@ class CommitCallbacks(NamedTuple):
 
     on_opened: Callable[[RunnerError | None], None]
     """Called once, when the store is open, or with the reason why it cannot be opened. The thread ends then."""
-    on_written: Callable[[list[PublishedBatch]], None]
-    """May be called with large batches before their commit: readers prepare them while the disk is busy."""
+    on_uncommitted: Callable[[list[PublishedBatch]], None]
+    """May be called with large batches before their commit, so that readers prepare them while the disk is busy."""
     on_outcome: Callable[[CommitOutcome], None]
     """Called after every transaction, and for changes of other processes."""
 

@@ -33,7 +33,9 @@ _NOT_RETAINED = "Entries after this position are no longer retained. Read on fro
 _MAX_UNREAD_BYTES = 1 << 16
 """Bytes a channel retains while it has no reader: enough for the one that subscribes right after `begin_run`."""
 _JOINED_BATCHES = 16
-"""Short batches of text that a channel joins. A live run commits every delta: apart, they would be work for the garbage collector."""
+"""Number of short batches of text that a channel joins. A live run commits every delta: the garbage collector would scan them all."""
+_SHORT_BATCH_LINES = 16
+"""Lines from which on a batch is not joined."""
 
 
 class Channel:
@@ -87,10 +89,10 @@ class Channel:
             return
         if self._batches and batch.first != self._batches[-1].last + 1:
             self._batches.clear()
-            self._size = 0
+            self._size = self._short_texts = 0
         self._batches.append(batch)
         self._size += batch.size + BATCH_OVERHEAD
-        self._short_texts = self._short_texts + 1 if batch.text and len(batch.lines) < _JOINED_BATCHES else 0
+        self._short_texts = self._short_texts + 1 if batch.text and len(batch.lines) < _SHORT_BATCH_LINES else 0
         if self._short_texts == _JOINED_BATCHES:
             self._join_short_texts()
         self._evict_batches()
@@ -114,9 +116,9 @@ class Channel:
         self._wake_readers()
 
     def batches_after(self, position: int, limit: int = MAX_RETAINED_BYTES) -> list[Batch]:
-        """Return the retained batches from `position + 1` on, until they have `limit` bytes; whole ones, because readers share them.
+        """Return the retained batches from `position + 1` on, until they have `limit` bytes.
 
-        Empty if there is none or the first one needed was evicted.
+        All but the first are whole, because readers share them. Empty if there is none or the first one needed was evicted.
         """
         found: list[Batch] = []
         for batch in reversed(self._batches):
@@ -150,7 +152,7 @@ class Channel:
 
     def _join_short_texts(self) -> None:
         self._short_texts = 0
-        if len(self._batches) >= _JOINED_BATCHES:
+        if len(self._batches) >= _JOINED_BATCHES:  # Else some of them were evicted.
             newest = [self._batches.pop() for _ in range(_JOINED_BATCHES)][::-1]
             joined = join_texts(newest)
             self._batches.extend((joined,) if joined else newest)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         ArchivedFilter,
         ChangedThreads,
         CheckpointUpdate,
-        TextRun,
+        JoinedText,
         ThreadKey,
         ThreadStatus,
     )
@@ -455,7 +455,7 @@ class MemoryLedger:
         kind: str,
         run: str,
         lines: list[bytes],
-        text: TextRun | None = None,
+        text: JoinedText | None = None,
     ) -> None:
         batch = Batch(first=thread.last + 1, owner=owner, kind=kind, run=run, ts=_now_ms(), lines=lines, text=text)
         thread.batches.append(batch)

@@ -45,24 +45,24 @@ class Fact:
     body: bytes
 
 
-class TextRun(msgspec.Struct, frozen=True, gc=False):
+class JoinedText(msgspec.Struct, frozen=True, gc=False):
     """The joined text of consecutive deltas of one message. The encoder passes it along, so that no reader has to decode the lines."""
 
     message_id: str
     text: str
 
-    def followed_by(self, more: TextRun | None) -> TextRun | None:
+    def followed_by(self, more: JoinedText | None) -> JoinedText | None:
         """Return both as one; None if they are not of one message."""
         if more is None or more.message_id != self.message_id:
             return None
-        return TextRun(self.message_id, self.text + more.text)
+        return JoinedText(self.message_id, self.text + more.text)
 
 
 class Encoded(NamedTuple):
     """Encoded runtime events, and their joined text if all are deltas of one message."""
 
     lines: list[bytes]
-    text: TextRun | None = None
+    text: JoinedText | None = None
 
 
 class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
@@ -80,7 +80,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
     ts: int
     """Commit time in milliseconds since 1970."""
     lines: Sequence[bytes]
-    text: TextRun | None = None
+    text: JoinedText | None = None
     """The joined text of the lines, if it is known."""
     derived: dict[str, bytes] = {}
     last: int = 0

@@ -96,7 +96,7 @@ class ThreadedLedger(ABC):
         self._committer = self._create_commit_thread(
             CommitCallbacks(
                 on_opened=partial(self._call_on_loop, _set_result, opened),
-                on_written=partial(self._call_on_loop, self._settler.prepare_batches),
+                on_uncommitted=partial(self._call_on_loop, self._settler.prepare_batches),
                 on_outcome=partial(self._call_on_loop, self._settler.settle),
             )
         )
@@ -302,7 +302,7 @@ class ThreadedLedger(ABC):
         self._committer.submit(CommitJob(work, self._loop.create_future(), must_succeed=True, is_durable=False))
 
     def _update_registration(self, key: ThreadKey) -> None:
-        """Tell other processes if this one reads a thread that it does not write. Its own readers of its own runs it counts itself."""
+        """Register this process as a reader of a thread, or remove it. It counts the readers of its own runs itself."""
         is_known = key in self._read_threads
         is_reading = self._channels.has_readers(key) and (is_known or not self._channels.has_writer(key))
         if is_reading == is_known or self._is_closed:
@@ -323,7 +323,7 @@ class ThreadedLedger(ABC):
         self._committer.is_polling = bool(self._channels.readers or len(self._settler.release_notifier))
 
     def _call_on_loop(self, function: Callable[..., None], *args: Any) -> None:
-        """Called on the commit thread: let the loop call the function."""
+        """Schedule the function on the loop. Called by the commit thread."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:

@@ -54,7 +54,7 @@ class RunCheckpoint:
     async def prepare(self) -> CheckpointUpdate | None:
         """Return the checkpoint to end the run with; None if none is due, or if it cannot be made now. Commits what is queued."""
         writer = self._writer
-        if not is_checkpoint_due(self._view, more_entries=writer.queued_count, more_bytes=writer.queued_bytes):
+        if not is_checkpoint_due(self._view, more_entries=writer.appended_count, more_bytes=writer.appended_bytes):
             return None
         with anyio.move_on_after(_TIMEOUT):
             try:

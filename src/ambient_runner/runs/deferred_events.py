@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ambient_runner.ledger.records import Encoded, TextRun
+from ambient_runner.ledger.records import Encoded, JoinedText
 from ambient_runner.protocol.events import (
     ReasoningEnd,
     ReasoningMessageEnd,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Delta, Event
 
-__all__ = ["DEFERRED_TYPES", "MAX_DEFERRED_CHARS", "can_wait", "encode_deltas", "encode_events"]
+__all__ = ["DEFERRED_TYPES", "MAX_DEFERRED_CHARS", "encode_deltas", "encode_events", "is_deferrable"]
 
 DEFERRED_TYPES = frozenset(
     {
@@ -56,11 +56,11 @@ DEFERRED_TYPES = frozenset(
 """Types, other than deltas, of events that may be deferred."""
 MAX_DEFERRED_CHARS = 4096
 """Characters of a delta or a result up to which it may be deferred."""
-_delta = attrgetter("delta")
+_get_delta = attrgetter("delta")
 
 
-def can_wait(event: Event) -> bool:
-    """Return True if an event of `DEFERRED_TYPES` is small, and has no values of any type."""
+def is_deferrable(event: Event) -> bool:
+    """Return True if an event of `DEFERRED_TYPES` is small, and has no field of arbitrary JSON."""
     if event.metadata is not None or event.raw_event is not None:
         return False
     if type(event) is not ToolCallResult:
@@ -84,7 +84,7 @@ def encode_deltas(deltas: Sequence[Delta]) -> Encoded:
     if lines is None:
         return Encoded([encode_storable(delta) for delta in deltas])
     first = deltas[0]
-    text = TextRun(first.message_id, "".join(map(_delta, deltas))) if type(first) is TextMessageContent else None
+    text = JoinedText(first.message_id, "".join(map(_get_delta, deltas))) if type(first) is TextMessageContent else None
     return Encoded(lines, text)
 
 

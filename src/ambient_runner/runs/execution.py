@@ -45,9 +45,9 @@ FINALIZE_TIMEOUT = 10.0
 _ALWAYS_WRITTEN = frozenset(EVENT_TYPES) - CONDITIONALLY_WRITTEN - {RunFinished, RunError}
 """Types of which every event of an agent's stream is written."""
 _YIELD_EVERY = 256
-"""Events of an agent that never awaits after which other tasks get a turn."""
+"""Number of events after which other tasks get a turn, even if the agent never awaits."""
 _MAX_BUSY_SECONDS = 0.005
-"""Seconds of work on such an agent's events after which other tasks get their turns: large ones take milliseconds each."""
+"""Seconds of work on events after which other tasks get turns: large events take milliseconds each."""
 _TURNS_AFTER_BUSY = 3
 """Turns of the event loop that others get then: a timer or a socket that is ready wakes its task one turn later."""
 
@@ -183,7 +183,7 @@ async def _drive_run(
 def _failure_event(error: Exception, active: ActiveRun) -> RunError:
     """Return the RUN_ERROR for clients: our own errors by code and message, others as a generic one. The details are logged.
 
-    A RUN_ERROR that middleware yielded before the failure passed it takes precedence.
+    A RUN_ERROR that middleware yielded before the exception reached the Runner takes precedence.
     """
     match error:
         case ConfigError():  # Its text is for operators.
@@ -219,7 +219,7 @@ def _log_failure(error: Exception, known: RunnerError, run: Run) -> None:
 
 
 async def _consume_events(active: ActiveRun, handler: RunHandler, coerce: Callable[[object], Event]) -> Terminal | None:
-    """Push every event of the handler into the pipeline."""
+    """Push the handler's events that are written into the pipeline. Return its terminal event, if any."""
     writer, pipeline = active.writer, active.pipeline
     push, full = pipeline.push, writer.is_full
     count = 0
@@ -290,7 +290,7 @@ class _Stopper:
 
     def __init__(self, active: ActiveRun) -> None:
         self._active = active
-        # The agent's code finds its run in it, and is contained.
+        # `agent.interrupt` runs in the run's context: it finds its run, and is contained.
         self._context = contextvars.copy_context()
         self._asking: anyio.CancelScope | None = None
         self._task: asyncio.Task[None] | None = None
@@ -303,7 +303,7 @@ class _Stopper:
             self._task = self._context.run(asyncio.create_task, self._stop_agent())
 
     async def end(self) -> None:
-        """The agent has ended, or is about to: end the task too.
+        """End the stop task: the agent has ended, or is about to.
 
         The scope ends it. A cancelled task would keep its exception, whose frames refer to the run and back to the task: only the garbage
         collector could free them.

@@ -58,7 +58,7 @@ An adapter may yield this very object during a run, any number of times: clients
 snapshot of an adapter restates the thread, unless its bridge says that it does not (`PlatformBridge.restates_messages`).
 """
 
-_CLOSING = MessagesSnapshot(messages=[])
+_CLOSING_SNAPSHOT = MessagesSnapshot(messages=[])
 """The snapshot at the end of a run, for middleware; the Runner writes its own."""
 
 _EVENT_TYPES = frozenset(EVENT_TYPES)
@@ -98,7 +98,7 @@ def frame_agent(
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
         if run.pending_call_ids:
-            yield _CLOSING
+            yield _CLOSING_SNAPSHOT
             yield run_finished(run, Success(pending_tool_call_ids=list(run.pending_call_ids)))
             return
         coerce, sent_state = EventCoercer(accepts_unknown=True), _SentState(run)
@@ -110,9 +110,10 @@ def frame_agent(
             async with agent.open_run(run) as events:
                 async for value in events:
                     event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value)
-                    is_plain_delta = type(event) in DELTA_TYPES and event.metadata is None  # As nearly all are.
-                    if (is_plain_delta or rules.is_exempt(event)) and not (restatement and restatement.is_due):
-                        if not is_plain_delta and type(event) in _CALL_TYPES:
+                    # `rules.is_exempt` without the call: nearly all events are such deltas.
+                    is_exempt_delta = type(event) in DELTA_TYPES and event.metadata is None
+                    if (is_exempt_delta or rules.is_exempt(event)) and not (restatement and restatement.is_due):
+                        if not is_exempt_delta and type(event) in _CALL_TYPES:
                             ending.absorb(event)
                         if collect is not None:
                             collect(event)
@@ -132,7 +133,7 @@ def frame_agent(
         except* RunInterrupted as raised:
             ending.outcome = Interrupted(interrupts=[_coerce_interrupt(each) for each in _collect_interrupts(raised)])
         ending.outcome = rules.apply_to_outcome(ending.outcome)
-        yield _CLOSING
+        yield _CLOSING_SNAPSHOT
         yield ending.terminal_event(run)
 
     return handle

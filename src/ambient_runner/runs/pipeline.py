@@ -42,9 +42,9 @@ from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_d
 from ambient_runner.runs.deferred_events import (
     DEFERRED_TYPES,
     MAX_DEFERRED_CHARS,
-    can_wait,
     encode_deltas,
     encode_events,
+    is_deferrable,
 )
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.redaction_guard import RedactionGuard
@@ -117,11 +117,11 @@ class Pipeline:
         self._open_deltas = repairer.open_deltas
         self._deferred_events: list[Event] = []
         self._last_type: type[BaseEvent] | None = None
-        """The type of the last deferred event, if that is a delta of an item that is still open; None if it may not be."""
-        self._are_alike = False
+        """Type of the last deferred event if it is a delta whose message or call is surely open; else None."""
+        self._is_one_item = False
         """True if all deferred events are deltas of one message or call."""
         self._last_id = ""
-        self._last_owner: str | None = None
+        self._last_subagent: str | None = None
         self.last_event_at = 0.0
         """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deferred ones count once encoded."""
         self.busy_seconds = 0.0
@@ -159,7 +159,7 @@ class Pipeline:
             if (
                 name == self._last_id
                 and type(name) is str
-                and delta.subagent_run_id is self._last_owner
+                and delta.subagent_run_id is self._last_subagent
                 and type(delta.delta) is str
                 and 0 < len(delta.delta) <= MAX_DEFERRED_CHARS
                 and delta.metadata is None
@@ -180,10 +180,10 @@ class Pipeline:
         kind: type[BaseEvent] = type(event)
         self._last_type = None
         if kind not in DELTA_TYPES:
-            if kind not in DEFERRED_TYPES or not can_wait(event):
+            if kind not in DEFERRED_TYPES or not is_deferrable(event):
                 return False
             self._defer(self._repair(event))
-            self._are_alike = False
+            self._is_one_item = False
             return True
         delta: Any = event
         name, owner = delta.tool_call_id if kind is ToolCallArgs else delta.message_id, delta.subagent_run_id
@@ -199,9 +199,9 @@ class Pipeline:
         ):
             return False
         is_first = not self._deferred_events
-        self._defer((delta,))
-        self._are_alike = is_first
-        self._last_type, self._last_id, self._last_owner = kind, name, owner
+        self._defer((delta,))  # First: the writer may call `_encode_deferred_events` back, which resets `_last_type`.
+        self._is_one_item = is_first
+        self._last_type, self._last_id, self._last_subagent = kind, name, owner
         return True
 
     def _defer(self, events: Sequence[Event]) -> None:
@@ -273,7 +273,7 @@ class Pipeline:
         if not events:
             return Encoded([])
         self.last_event_at = time.monotonic()
-        deltas = cast("list[Delta]", events) if self._are_alike else None
+        deltas = cast("list[Delta]", events) if self._is_one_item else None
         try:
             with self.redaction_guard:
                 released = self._redactor.feed_deltas(deltas) if deltas else self._redactor.feed_batch(events)

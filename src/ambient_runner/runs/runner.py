@@ -86,9 +86,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_START_ATTEMPTS = 5
-"""Attempts to start a run on a thread that another process erases or takes over, or where an abandoned run has to be closed first. If
-none of the latter kind succeeds, the store contradicts itself."""
+"""Attempts to start a run. One fails if another process erases the thread or takes it over, or if an abandoned run has to be closed first.
+If all fail and no lease was lost, the thread's data contradicts itself."""
 _MAX_STOP_ATTEMPTS = 10
+"""Attempts to stop a thread whose runs begin and end meanwhile."""
 _LEASE_LOST_REPEATEDLY = (
     "Other processes delete this thread, or take it over, at the same time. Send the request again."
 )
@@ -481,7 +482,7 @@ class Runner:
             request, view = fork.request, fork.view
         size = max(request.size, view.state.measure_size(LARGE_BYTES))
         if size > LARGE_BYTES:
-            view = view.copy()  # For the thread: others read this view, and reading joins its deltas.
+            view = view.copy()  # For the worker thread: reading a view joins its deltas, and others read this one.
         accepted = await run_in_thread_if_large(
             size,
             self._accept_run,
@@ -626,7 +627,7 @@ def _status_after(view: ThreadView, fact: Fact) -> ThreadStatus:
 def _record_metrics(active: ActiveRun, seconds: float) -> None:
     metrics.RUNS_ACTIVE.dec()
     metrics.RUN_SECONDS.observe(seconds)
-    metrics.EVENTS.inc(active.writer.queued_count)
+    metrics.EVENTS.inc(active.writer.appended_count)
     terminal = active.pipeline.terminal_event
     metrics.RUNS.labels(outcome_name(terminal) if terminal else "lost").inc()
     for rule, times in active.pipeline.repair_counts.items():

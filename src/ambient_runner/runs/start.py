@@ -89,7 +89,7 @@ def accept_run(
     *,
     adopt_history: bool = True,
 ) -> AcceptedRun:
-    """Accept a request on the thread as `view` shows it. Pure, so that a thread can do it for a large request.
+    """Accept a request on the thread as `view` shows it. A worker thread can run it: it does no I/O and changes nothing shared.
 
     Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, InvalidPatch, PayloadTooLarge.
     """
@@ -123,7 +123,7 @@ def _without_repeated(messages: list[Message], view: ThreadView) -> list[Message
 def prepare_first_entries(
     start: AcceptedRun, view: ThreadView, announced: Sequence[Event] = (), *, forked: ForkedFact | None = None
 ) -> RunStart:
-    """Return the run's first entries, without the secrets that are known by now. Pure, as `accept_run`.
+    """Return the run's first entries, without the secrets that are known by now. As `accept_run`, without I/O.
 
     `announced` follow RUN_STARTED; `forked` is the copy that the thread begins with.
 
@@ -142,7 +142,7 @@ def prepare_first_entries(
     if run.is_state_sent:
         first.append(StateSnapshot(snapshot=run.input.state))
     legal = [repaired for event in first for repaired in repairer.feed(event)]
-    # Before the search, which takes long for an input that is refused anyway. An event without secrets is not encoded again.
+    # Encode first: an oversized input is refused without a search for secrets. Events without secrets keep these lines.
     encoded = {id(event): _encode_whole(event) for event in legal}
     with RedactionGuard():
         facts = _initial_facts(start.request, run, accepted, redactor, forked, stored_ids)
@@ -267,7 +267,7 @@ def _initial_facts(
     forked: ForkedFact | None,
     stored_ids: Collection[str],
 ) -> list[Fact]:
-    """Return the copy that the thread begins with, the input, which is never sent, and the rewind; the first and last if there are.
+    """Return the fork's copy (if any), the input, which is never sent, and the rewind (if any).
 
     The messages that the thread has already are left out of the input: many clients send their whole conversation with every run.
     """

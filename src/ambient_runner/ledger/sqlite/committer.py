@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 POLL_INTERVAL = 0.02
 """Seconds between checks for changes of other processes, while a reader or a lease of this process needs them."""
 _PAGE_BYTES = 4096
-_PRERENDER_LINES = 256
+"""Bytes of a database page: the estimate of what a row, and a commit, write to the WAL besides their lines."""
+_PREPARED_LINES = 256
 """Lines of a batch from which on readers may prepare it before it is committed."""
 _RETRY_INTERVAL = 0.1
 """Seconds between two attempts while the store cannot be written."""
@@ -93,7 +94,7 @@ class Committer(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._wait_for_lock(lambda: prepare_database(self._path))
+            self._retry_while_locked(lambda: prepare_database(self._path))
             connection = connect(self._path)
         except RunnerError as error:
             self._callbacks.on_opened(error)
@@ -104,7 +105,7 @@ class Committer(threading.Thread):
         with closing(connection):
             self._run_loop(connection)
 
-    def _wait_for_lock(self, work: Callable[[], None]) -> None:
+    def _retry_while_locked(self, work: Callable[[], None]) -> None:
         """Do a part of opening the store. If another process has locked it, try again as long as a run would wait. Raises: as `work`."""
         deadline = time.monotonic() + self._outage.patience
         is_reported = False
@@ -129,7 +130,7 @@ class Committer(threading.Thread):
         self._commands = SqliteCommands(connection, self._worker)
         self._checkpointer = WalCheckpointer(self._path)
         try:
-            self._wait_for_lock(lambda: self._in_transaction(self._worker.register))
+            self._retry_while_locked(lambda: self._in_transaction(self._worker.register))
             self._file.remember()
             self._renewed = self._worker.clock()
             self._poller = ChangePoller(connection)
@@ -198,7 +199,7 @@ class Committer(threading.Thread):
     def _read_changes(self) -> ExternalChanges | None:
         if not self._poller.has_changed():
             return None
-        self._file.check_version(self._connection)  # Only others can have changed it.
+        self._file.check_version(self._connection)  # Only another process can have migrated it.
         changes = self._poller.read_changes(self._worker.id)
         self._commands.apply_external_changes(changes)
         return changes
@@ -236,9 +237,9 @@ class Committer(threading.Thread):
             self._worker.renew_leases(self._connection)
             writes.after_commit.append(self._record_renewal)
         self._apply_work(work, outcome)
-        writes.row_index.index_ripe_spans()
-        if large := [item for item in writes.published if item.batch and len(item.batch.lines) >= _PRERENDER_LINES]:
-            self._callbacks.on_written(large)
+        writes.row_index.index_due_spans()
+        if large := [item for item in writes.published if item.batch and len(item.batch.lines) >= _PREPARED_LINES]:
+            self._callbacks.on_uncommitted(large)
         self._connection.execute("COMMIT")
         for act in writes.after_commit:
             act()

@@ -1,4 +1,7 @@
-"""The database file that a ledger has opened. It is checked in every transaction: others can migrate, delete or replace it."""
+"""The database file that a ledger has opened: others can migrate, delete or replace it.
+
+Its path is checked in every transaction, its schema version once another process has written.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class OpenedFile:
         self.check_version(connection)
 
     def check_version(self, connection: sqlite3.Connection) -> None:
-        """Check, inside a transaction, that the file has the schema this program knows. Raises: StoreUnusable."""
+        """Check that the file has the schema this program knows. Raises: StoreUnusable."""
         if read_version(connection) != known_version():
             raise StoreUnusable(_MIGRATED)
 

@@ -23,8 +23,10 @@ SPAN_ROWS = 32
 """Rows that make a span full."""
 MAX_SPAN_AGE = 1.0
 """Seconds after which a span is indexed whatever its length, so that readers need not scan many rows of other threads."""
-_MIN_SPANS, _ROWS_PER_SPAN = 4, 16
-"""Spans that one commit indexes: one for so many of its rows, at least four. Those of runs that began together become due together."""
+_ROWS_PER_INDEXED_SPAN = 16
+"""A commit indexes at most one span for so many rows that it added: spans of runs that began together become due together."""
+_MIN_SPAN_LIMIT = 4
+"""A commit of few rows indexes at most so many."""
 
 _INSERT_SPANS = "INSERT INTO place (thread_no, first, last, upto, rows) VALUES "
 # Nested in this order, the rows come in the order of their entries and need no sorting.
@@ -69,7 +71,7 @@ def batch_rows(
 def unindexed_rows(
     connection: sqlite3.Connection, no: int, columns: str, since: int, first: int = 1, until: int = MAX_SEQ
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the same for rows that are not indexed, of a thread whose lease was acquired after row `since`."""
+    """Yield columns (of `b`) of the thread's unindexed rows with these entries. Its lease was acquired after row `since`."""
     _, upto = last_indexed(connection, no)
     yield from connection.execute(
         _UNINDEXED_ROWS.format(columns=columns), {"horizon": max(since, upto), "no": no, "first": first, "until": until}
@@ -95,12 +97,12 @@ def index_remaining(connection: sqlite3.Connection, worker: int) -> None:
     for no, first, last, row in connection.execute(_ROWS_AFTER, (min(horizons.values()),)):
         if row > horizons.get(no, row):
             found.setdefault(no, []).append((first, last, row))
-    for no, unindexed in found.items():
+    for no, unindexed in found.items():  # One by one: there may be more threads than a statement has parameters.
         _insert_spans(connection, {no: unindexed})
 
 
 def _insert_spans(connection: sqlite3.Connection, spans: Mapping[int, Sequence[tuple[int, int, int]]]) -> None:
-    """Index rows of the form (first, last, row) as one span for each thread, in one statement: each call gives up the GIL."""
+    """Index rows of the form (first, last, row) as one span for each thread, in one statement: each call releases the GIL."""
     values: list[int | str] = []
     for no, rows in spans.items():
         numbers = msgspec.json.encode([row for _, _, row in rows]).decode()
@@ -126,9 +128,9 @@ class RowIndex:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._spans: dict[int, _Span] = {}
-        self._ripe: dict[int, None] = {}
+        self._full_spans: dict[int, None] = {}
         self._added = 0
-        """Rows added since spans were last indexed."""
+        """Rows added since the last `index_due_spans`, rolled-back ones included."""
 
     def add_row(self, no: int, first: int, last: int, row: int) -> None:
         """Add a row that this transaction inserted for a thread with a lease."""
@@ -138,7 +140,7 @@ class RowIndex:
         span.rows.append((first, last, row))
         self._added += 1
         if len(span.rows) >= SPAN_ROWS:
-            self._ripe[no] = None
+            self._full_spans[no] = None
 
     def invalidate(self, threads: Iterable[int]) -> None:
         """Mark the spans of these threads as possibly incomplete: query the rows before indexing them."""
@@ -148,22 +150,23 @@ class RowIndex:
     def reset_after_rollback(self, threads: Iterable[int]) -> None:
         """Discard all spans after a rollback. `threads` are those with a lease: their rows must be queried."""
         self._spans.clear()
-        self._ripe.clear()
+        self._full_spans.clear()
         self.invalidate(threads)
 
     def evict_thread(self, no: int) -> None:
         self._spans.pop(no, None)
-        self._ripe.pop(no, None)
+        self._full_spans.pop(no, None)
 
-    def index_ripe_spans(self) -> None:
+    def index_due_spans(self) -> None:
         """Index some of the spans that are full or old."""
-        old, most = time.monotonic() - MAX_SPAN_AGE, max(_MIN_SPANS, self._added // _ROWS_PER_SPAN)
+        started_before = time.monotonic() - MAX_SPAN_AGE
+        limit = max(_MIN_SPAN_LIMIT, self._added // _ROWS_PER_INDEXED_SPAN)
         self._added = 0
-        ripe = {
-            **dict.fromkeys(islice(self._ripe, most)),
-            **{no: None for no, span in islice(self._spans.items(), most) if span.started_at < old},
+        due = {
+            **dict.fromkeys(islice(self._full_spans, limit)),
+            **{no: None for no, span in islice(self._spans.items(), limit) if span.started_at < started_before},
         }
-        self._index_threads(islice(ripe, most))
+        self._index_threads(islice(due, limit))
 
     def index_thread(self, no: int) -> None:
         """Index all unindexed rows of a thread that has a lease."""

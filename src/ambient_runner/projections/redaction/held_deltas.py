@@ -1,9 +1,9 @@
 """The deltas of one open message or call, of which the last ones are held back until no text that follows can make them part of a secret.
 
-What is held depends on the shape of the text alone, never on a secret: otherwise a client whose agent repeats its words could find a secret
-out character by character. A run of token characters at the end is held until it ends, up to a window: once it has 8192 characters, all
-but the last 4096 are released together, so that not every delta searches the whole window. A delta of one word is released whole; of a
-longer one, the part before its last run is released at once, and the run becomes part of the next delta.
+What is held depends on the shape of the text alone, never on a secret: otherwise a client whose agent repeats its words could find out a
+secret character by character. A token (a sequence of token characters) at the end is held until it ends, up to a window: once it has 8192
+characters, all but the last 4096 are released together, so that not every delta searches the whole window. A delta of one word is released
+whole; of a longer one, the part before its last token is released at once, and the token becomes part of the next delta.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["HELD_CHARS", "MAX_HELD_CHARS", "HeldDeltas", "divide_deltas", "held_start"]
 
 HELD_CHARS = 4096
-"""Characters of one token run that stay held when a longer one is released."""
+"""Characters of one token that stay held when a longer one is released."""
 MAX_HELD_CHARS = 2 * HELD_CHARS
-"""Characters of one token run from which it is released: less often than every delta, because the window is searched each time."""
+"""Characters of one token from which it is released: less often than every delta, because the window is searched each time."""
 _CONTEXT_CHARS = 256
 """Characters before the held text that patterns look at: the name of a header, the first line of a key."""
 
@@ -46,7 +46,7 @@ class _Covered(NamedTuple):
 
 
 def held_start(text: str) -> int:
-    """Return the position from which a text is held: the start of the token run at its end, or the window of a long one."""
+    """Return the position from which a text is held: the start of the token at its end, or the window of a long one."""
     start = len(text.rstrip(TOKEN_CHARS))
     return start if len(text) - start < MAX_HELD_CHARS else len(text) - HELD_CHARS
 
@@ -78,8 +78,8 @@ class HeldDeltas(Generic[_D]):
         "_deltas",
         "_is_cut",
         "_open_pattern",
-        "_run_start",
         "_text",
+        "_token_start",
         "is_plain",
         "replacement_count",
     )
@@ -90,8 +90,8 @@ class HeldDeltas(Generic[_D]):
         """True if all that is held is the rest of a delta of which the beginning was released."""
         self._text = ""
         """The text of the held deltas."""
-        self._run_start = 0
-        """The position in it of the token run that is held."""
+        self._token_start = 0
+        """The position in it of the token that is held."""
         self._context = ""
         """The last text before them."""
         self._covered = 0
@@ -115,11 +115,11 @@ class HeldDeltas(Generic[_D]):
             if self._deltas[0].metadata == first.metadata:
                 deltas = [replace(first, delta=self._deltas.pop().delta + first.delta), *deltas[1:]]
         self._deltas += deltas
-        if len(self._text) - self._run_start < MAX_HELD_CHARS and not added.rstrip(TOKEN_CHARS):
-            return []  # The run goes on. Many small deltas would look at all of it each time.
+        if len(self._text) - self._token_start < MAX_HELD_CHARS and not added.rstrip(TOKEN_CHARS):
+            return []  # The token goes on: many small deltas would search all of it each time.
         cut, length = held_start(self._text), len(self._text)
         released = self._release(self._take_until(cut), secrets)
-        self._run_start = cut - (length - len(self._text))
+        self._token_start = cut - (length - len(self._text))
         return released
 
     def redact_whole(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
@@ -130,7 +130,7 @@ class HeldDeltas(Generic[_D]):
 
     def flush(self, secrets: Secrets) -> list[_D]:
         """Return all held deltas: the message has ended."""
-        deltas, self._deltas, self._is_cut, self._run_start = self._deltas, [], False, 0
+        deltas, self._deltas, self._is_cut, self._token_start = self._deltas, [], False, 0
         return self._release(deltas, secrets)
 
     def drop_unfinished(self) -> None:

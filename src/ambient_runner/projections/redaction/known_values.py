@@ -121,6 +121,6 @@ def _cover_token(text: str, start: int, stop: int, form_start: int, length: int)
 
 
 def _count_token_chars(text: str) -> int:
-    """Return the length of the token run that the text begins with."""
+    """Return the length of the token that the text begins with."""
     other = _NOT_TOKEN.search(text)
     return other.start() if other else len(text)

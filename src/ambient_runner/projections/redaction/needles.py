@@ -2,7 +2,7 @@
 
 A form of up to 64 characters is a needle itself. Of a longer one, a piece every 256 characters is, and a match is extended by blocks as
 far as the text equals the form: a key file of 100 KB costs no more than its pieces. Deltas are cut between tokens (`held_deltas.py`), so of
-a form with other characters the token runs are needles too: they are found in a stream however it is split. A text that contains many
+a form with other characters the tokens are needles too: they are found in a stream however it is split. A text that contains many
 needles is none: it is looked for where one of them is found. So few needles end at one position of a text, whatever the values.
 """
 

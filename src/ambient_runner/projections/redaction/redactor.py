@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -50,7 +50,6 @@ _STREAM_KINDS: dict[type[Any], str] = {
     ToolCallArgs: "call",
 }
 _ENDED_KINDS: dict[type[Any], str] = {TextMessageEnd: "text", ReasoningMessageEnd: "reasoning", ToolCallEnd: "call"}
-_message_id, _call_id = attrgetter("message_id"), attrgetter("tool_call_id")
 _StreamKey = tuple[str, str]
 """Kind and id of a message or call."""
 _Positioned = list[tuple[int, Delta]]
@@ -62,7 +61,9 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Redactor:
-    """Redacts one run. Events pass through `feed` in order; `redact_text` and `redact_value` are for everything else."""
+    """Redacts one run. Its events pass through `feed`, `feed_batch` or `feed_deltas` in order, everything else through `redact_text` and
+    `redact_value`.
+    """
 
     __slots__ = ("_clean_ids", "_searches", "_secrets", "_streams", "counts")
 
@@ -94,19 +95,20 @@ class Redactor:
         if self._secrets.is_empty:
             return events
         self._forget_clean_ids()
-        if (only := _only_stream(events)) is not None:
-            return self._feed_stream(only, cast("Sequence[Delta]", events), are_alike=True)
         return self._feed_mixed(events)
 
     def feed_deltas(self, deltas: Sequence[_D]) -> Sequence[_D]:
-        """`feed_batch` for deltas that are all of one message or call."""
+        """Return the deltas that may be written now in place of these, all of one message or call. Same rules as `feed_batch`."""
         if self._secrets.is_empty:
             return deltas
         self._forget_clean_ids()
         return self._feed_stream(_stream_of(deltas[0]), deltas, are_alike=True)
 
     def is_plain(self, delta: Delta) -> bool:
-        """Return True if no delta of this message or call has had more than its id and text."""
+        """Return True if the deltas of this message or call have nothing but an id and a text.
+
+        Call it with a delta without metadata: without secrets, only its owner is examined.
+        """
         stream = self._streams.get(_stream_of(delta))
         return delta.subagent_run_id is None if stream is None else stream.is_plain
 
@@ -114,8 +116,7 @@ class Redactor:
         """Feed deltas of several messages and other events. What is released has the position of its event, and is sorted by it."""
         are_clean = self._are_clean([event for event in events if type(event) not in _STREAM_KINDS])
         open_deltas: dict[_StreamKey, _Positioned] = {}
-        whole: list[_Positioned] = []
-        """The deltas of messages that begin and end in this batch: nothing of them has to be held back."""
+        whole: list[_Positioned] = []  # Deltas of messages that begin and end in this batch: none has to be held back.
         released: list[tuple[int, Event]] = []
         for at, event in enumerate(events):
             if type(event) in DELTA_TYPES:
@@ -339,16 +340,6 @@ class Redactor:
 def _stream_of(delta: Any) -> _StreamKey:
     kind = _STREAM_KINDS[type(delta)]
     return kind, delta.tool_call_id if kind == "call" else delta.message_id
-
-
-def _only_stream(events: Sequence[Any]) -> _StreamKey | None:
-    """Return the stream if all events are deltas of it: nearly all batches are. None for any others."""
-    kinds: set[type[Any]] = set(map(type, events))
-    if len(kinds) > 1 or type(events[0]) not in _STREAM_KINDS:
-        return None
-    stream = _stream_of(events[0])
-    ids = set(map(_call_id if ToolCallArgs in kinds else _message_id, events))
-    return stream if len(ids) == 1 else None
 
 
 def _ended_stream(event: Any) -> _StreamKey | None:
