@@ -2,6 +2,8 @@
 
 `python -m benchmarks` runs all, `python -m benchmarks growth pauses` these two, `--quick` a shorter form of them; `--daily` those that
 `make bench-quick` has time for. A missed goal is printed and is no failure: a machine that others use is no gate.
+
+Scenes that ran in full are kept for half a day: `--continue` uses them, measures the others and writes the page.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import report
+from benchmarks.saved_sections import clear_sections, load_section, save_section
 from benchmarks.scenes import SCENES
 from benchmarks.servers import ROOT
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 FILE_WIDTH = 180  # characters, so that the tables in a log are not folded
 PAGE = ROOT / "docs" / "benchmarks.md"
+SAVED = ROOT / ".ambient" / "benchmarks"
 
 
 def main() -> None:
@@ -37,12 +41,13 @@ def main() -> None:
     scenes = _choose_scenes(options.scenes, is_daily=options.daily)
     with _scratch_directory() as path:
         facts = report.describe_machine(Path(path))
-        sections = _run_scenes(scenes, Path(path), form, console)
+        sections = _run_scenes(scenes, Path(path), form, console, is_continued=options.is_continued)
     report.print_summary(console, sections, facts)
     if options.charts:
         report.write_charts(Path(options.charts), sections)
     if len(scenes) == len(SCENES) and form == "full":
         report.write_page(PAGE, sections, facts)
+        clear_sections(SAVED)
         console.print(f"Written to {PAGE.relative_to(ROOT)}")
 
 
@@ -54,6 +59,7 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"scenes to run; all by default: {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="few rounds; nothing is written")
     parser.add_argument("--daily", action="store_true", help="the scenes of `make bench-quick`, in their quick form")
+    parser.add_argument("--continue", action="store_true", dest="is_continued", help="go on with an interrupted run")
     parser.add_argument("--charts", metavar="DIRECTORY", help="write the charts of the scenes into this directory")
     options = parser.parse_args()
     if unknown := set(options.scenes) - set(names):
@@ -72,7 +78,9 @@ def _scratch_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="bench-", dir=parent)
 
 
-def _run_scenes(scenes: Sequence[Scene], scratch: Path, form: Form, console: Console) -> list[Section]:
+def _run_scenes(
+    scenes: Sequence[Scene], scratch: Path, form: Form, console: Console, *, is_continued: bool
+) -> list[Section]:
     # Refreshed only between measurements: a refresh thread would take CPU time from the client.
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     sections = list[report.Section]()
@@ -81,12 +89,20 @@ def _run_scenes(scenes: Sequence[Scene], scratch: Path, form: Form, console: Con
             if missing := scene.find_missing():
                 console.print(f"{scene.name} is left out. Missing: {missing}")
                 continue
-            directory = scratch / scene.name
-            directory.mkdir()
-            step = _progress_step(progress, scene.title, scene.count_steps(scene.plans.choose(form)))
-            sections.append(scene.run(directory, form, step))
+            section = load_section(SAVED, scene.name) if is_continued and form == "full" else None
+            sections.append(section or _run_scene(scene, scratch, form, progress))
             report.print_section(console, sections[-1])  # At once: all of them take most of an hour.
     return sections
+
+
+def _run_scene(scene: Scene, scratch: Path, form: Form, progress: Progress) -> Section:
+    directory = scratch / scene.name
+    directory.mkdir()
+    step = _progress_step(progress, scene.title, scene.count_steps(scene.plans.choose(form)))
+    section = scene.run(directory, form, step)
+    if form == "full":
+        save_section(SAVED, scene.name, section)
+    return section
 
 
 def _progress_step(progress: Progress, title: str, total: int) -> Callable[[], None]:
