@@ -278,7 +278,9 @@ class ViewCache:
     async def make_checkpoint(self, thread: ThreadEpoch, seq: int) -> CheckpointUpdate:
         """For the Runner, which holds the lease: return the checkpoint as of `seq`. The views from now on count it as stored."""
         view = await self.view_at(thread, seq)
-        update = view.update_checkpoint(await self._ledger.list_checkpoint_parts(thread.key))
+        # A view that starts from no checkpoint keeps no stored part, whichever there are.
+        stored = await self._ledger.list_checkpoint_parts(thread.key) if view.checkpoint else ()
+        update = view.update_checkpoint(stored)
         if live := self._live.get(thread):
             live.adopt_checkpoint(view)
         return update
