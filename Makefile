@@ -17,7 +17,7 @@ COPILOTKIT_PAGE := examples/copilotkit-react/node_modules/.installed
 PAGES := examples/react/node_modules/.installed examples/svelte/node_modules/.installed
 ADAPTERS := .venv-adapters/.installed-$(VERSION)
 MINUTES ?= 10
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 .PHONY: help run test test-fast test-all test-versions test-migrate test-agents test-copilotkit record-agents coverage fuzz faults soak reliability check format shape features bench bench-quick clean
