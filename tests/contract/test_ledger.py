@@ -205,6 +205,7 @@ class TestAppending:
             assert writer.appended_count == 5
             writer.append_lazily(make(b"6"))
             await writer.finish_run()
+            assert writer.appended_count == 6  # The end of the run is no line.
         assert len(encoded) == 4
         assert [line for _, line in await stored(ledger)][1:] == [b"1", b"2", b"3", b"4", b"5", b"6"]
 

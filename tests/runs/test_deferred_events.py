@@ -17,7 +17,7 @@ from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.storable import encode_storable
 from tests.protocol.strategies import CONTENTS, IDS, RUN, TAGS, THREAD
-from tests.runs.test_pipeline import SECRET, Lines
+from tests.runs.test_pipeline import SECRET, Lines, piped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,11 +157,7 @@ def test_a_joined_text_is_that_of_its_lines(events: list[e.Event], cuts: list[bo
 
 
 def test_the_joined_text_is_known_for_plain_deltas_of_one_message() -> None:
-    lines = Lines()
-    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor([SECRET]))
-    for event in (e.RunStarted(thread_id=THREAD, run_id=RUN), e.TextMessageStart(message_id="m")):
-        pipeline.push(event)
-    lines.run_lazy_append()
+    pipeline, lines = piped(SECRET)
     for deltas in (["a ", "b "], ["c "], ["d", "e f "]):
         for delta in deltas:
             pipeline.push(e.TextMessageContent(message_id="m", delta=delta))
@@ -173,11 +169,7 @@ def test_the_joined_text_is_known_for_plain_deltas_of_one_message() -> None:
 
 def test_a_call_after_held_text_and_an_event_that_is_dropped_is_written() -> None:
     """The writer still calls back for the text that was deferred and held: what is deferred next was taken for more of that text."""
-    lines = Lines()
-    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor([SECRET]))
-    for event in (e.RunStarted(thread_id=THREAD, run_id=RUN), e.TextMessageStart(message_id="m")):
-        pipeline.push(event)
-    lines.run_lazy_append()
+    pipeline, lines = piped(SECRET)
     pipeline.push(e.TextMessageContent(message_id="m", delta="held"))
     pipeline.push(e.TextMessageContent(message_id="m", delta=""))
     pipeline.push(e.ToolCallStart(tool_call_id="c", tool_call_name="look"))

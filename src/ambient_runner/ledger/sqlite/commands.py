@@ -104,7 +104,8 @@ class Lease:
 class SqliteCommands:
     """The WriteCommands of this store. If one raises, its job's savepoint undoes what it wrote.
 
-    `Lease.last` is updated at once and queried again after a rollback; all other memory is updated in `after_commit`.
+    What appends and erasures change of a Lease is changed at once, and undone or queried again after a rollback; all other memory is
+    updated in `after_commit`.
     """
 
     connection: sqlite3.Connection
