@@ -50,7 +50,10 @@ MODES = {
 }
 CAPABILITIES = ("load", "resume", "list", "close", "fork", "delete", "modes", "config", "image")
 LANE_PERIOD = 0.01  # seconds
-FORKED = "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\nwhile True: time.sleep(60)"
+FORKED = """import os, signal, sys, time
+for n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)
+os.close(int(sys.argv[1]))
+while True: time.sleep(60)"""
 
 
 class RpcError(Exception):
@@ -662,10 +665,20 @@ def step_ignore_term(turn: Turn, _: str) -> None:
     turn.say("Signals are ignored.")
 
 
+def start_stubborn_child() -> int:
+    """Start a process in a session of its own that holds stdout open, and return its id once it ignores signals."""
+    ready, is_ready = os.pipe()
+    command = [sys.executable, "-I", "-c", FORKED, str(is_ready)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=[is_ready])
+    os.close(is_ready)
+    os.read(ready, 1)
+    os.close(ready)
+    return child.pid
+
+
 def step_fork(turn: Turn, _: str) -> None:
     """Start a child in a session of its own that ignores signals and holds stdout open."""
-    child = subprocess.Popen([sys.executable, "-I", "-c", FORKED], stdin=subprocess.DEVNULL, start_new_session=True)
-    turn.say(f"child {child.pid}")
+    turn.say(f"child {start_stubborn_child()}")
 
 
 def step_elicit(turn: Turn, mode: str) -> None:

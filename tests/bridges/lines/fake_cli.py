@@ -24,7 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FORKED = "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\nwhile True: time.sleep(60)"
+FORKED = """import os, signal, sys, time
+for n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)
+os.close(int(sys.argv[1]))
+while True: time.sleep(60)"""
 
 
 def write(text: str) -> None:
@@ -204,16 +207,27 @@ def step_stop_reason(turn: Turn, reason: str) -> None:
     turn.end(reason)
 
 
+def start_stubborn_child() -> int:
+    """Start a process in a session of its own that holds stdout open, and return its id once it ignores signals."""
+    ready, is_ready = os.pipe()
+    command = [sys.executable, "-I", "-c", FORKED, str(is_ready)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=[is_ready])
+    os.close(is_ready)
+    os.read(ready, 1)
+    os.close(ready)
+    return child.pid
+
+
 def step_stubborn(turn: Turn, _: str) -> None:
     """Ignore signals from now on, and leave a process that does so too, outside of the group."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-I", "-c", FORKED], start_new_session=True)
+    start_stubborn_child()
 
 
 def step_fork(turn: Turn, _: str) -> None:
     """Leave a process that keeps the output open."""
-    subprocess.Popen([sys.executable, "-I", "-c", FORKED], start_new_session=True)
+    start_stubborn_child()
 
 
 def step_close_output(turn: Turn, seconds: str) -> None:
