@@ -1,7 +1,8 @@
 """Time in tests, on machines that may be busy.
 
 A wait that only guards against hanging uses `unless_hung()` or `HANG_SECONDS`: it costs nothing when all is well. A promise with a time
-in it ("within two leases") uses `promised_within()`: the time grows with how slow the machine is at that moment.
+in it ("within two leases") uses `promised_within()`: the time grows with how slow the machine is at that moment. How a cost grows is
+measured with `cpu_ratio()`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["HANG_SECONDS", "PROBE", "cpu_seconds", "promised_within", "scaled", "slowness", "unless_hung"]
+__all__ = ["HANG_SECONDS", "PROBE", "cpu_ratio", "promised_within", "scaled", "slowness", "unless_hung"]
 
 HANG_SECONDS = 200.0
 """Nothing in a test takes that long, however busy the machine: less than pytest's own timeout, which knows less of the cause."""
@@ -25,6 +26,8 @@ PROBE = [sys.executable, "-S", "-E", "-c", "pass"]
 _QUIET = 0.03  # seconds
 """The probe starts and ends within this time on a quiet machine."""
 _SAMPLES = 3
+_PAIRS = 7
+"""Pairs of measurements of which the least ratio counts."""
 _FRESH = 5.0  # seconds
 """A measurement is used again for so long."""
 _measured: tuple[float, float] = (0.0, 1.0)
@@ -58,14 +61,18 @@ def scaled(seconds: float) -> float:
     return seconds if factor < 1.5 else seconds * 2 * factor
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """Return the CPU time of the fastest of several calls: compare two of them to see how a cost grows."""
-    times: list[float] = []
-    for _ in range(_SAMPLES):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return min(times)
+def cpu_ratio(large: Callable[[], object], small: Callable[[], object]) -> float:
+    """Return the CPU time of `large` divided by that of `small`, the least of several pairs. Compare it with the ratio of their sizes.
+
+    Each pair is measured at once, so that a machine that slows down slows both; a cost that grows too fast does so in every pair.
+    """
+    return min(_cpu_seconds(large) / _cpu_seconds(small) for _ in range(_PAIRS))
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
 
 
 def slowness() -> float:

@@ -19,12 +19,14 @@ from ambient_runner.config import Settings
 from ambient_runner.server import request_parsing
 from ambient_runner.server.app import add_ambient_endpoints, create_app
 from ambient_runner.server.connection_limits import ConnectionLimits, LimitedHttpProtocol
+from tests.faults.slow_clients import open_stalled_socket
 from tests.machine_speed import HANG_SECONDS, unless_hung
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.types import ASGIApp
+    from uvicorn.server import ServerState
 
 SETTINGS = Settings(store="memory://")
 HOST = b"Host: 127.0.0.1\r\n"
@@ -33,7 +35,7 @@ HOST = b"Host: 127.0.0.1\r\n"
 class QuickLimits(LimitedHttpProtocol):
     """The limits of `ambient serve`, with times that a test can wait for."""
 
-    limits = ConnectionLimits(first_byte_timeout=0.2, headers_timeout=0.3, unread_body_timeout=0.3)
+    limits = ConnectionLimits(first_byte_timeout=0.2, headers_timeout=0.3, unread_body_timeout=0.3, slow_reader=0.3)
 
 
 class Connection:
@@ -68,8 +70,18 @@ class Connection:
 class Served:
     """A server on a port of its own."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, state: ServerState) -> None:
         self._port = port
+        self._state = state
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def wait_until_closed(self) -> None:
+        """Return when the server has no connection."""
+        while self._state.connections:
+            await asyncio.sleep(0.01)
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Connection]:
@@ -89,16 +101,24 @@ class Served:
 
 
 @asynccontextmanager
-async def served(app: ASGIApp, protocol: type[HttpToolsProtocol] = QuickLimits) -> AsyncGenerator[Served]:
+async def served(
+    app: ASGIApp,
+    protocol: type[HttpToolsProtocol] = QuickLimits,
+    *,
+    keep_alive: int = int(HANG_SECONDS),
+    send_buffer: int | None = None,
+) -> AsyncGenerator[Served]:
     listener = socket.create_server(("127.0.0.1", 0))
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     config = uvicorn.Config(
-        app, http=protocol, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=int(HANG_SECONDS)
+        app, http=protocol, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=keep_alive
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         with unless_hung():
-            yield Served(listener.getsockname()[1])
+            yield Served(listener.getsockname()[1], server.server_state)
     finally:
         server.should_exit = True
         await task
@@ -255,3 +275,37 @@ async def test_m10_an_idle_connection_keeps_the_time_of_keep_alive() -> None:
             await server.wait_for_all_timers()
         await client.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
         assert await client.read_response() == (200, b"well")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["kept", "closed"])
+@pytest.mark.parametrize("size", [40_000, 4_000_000])
+async def test_f11_a_response_of_any_size_that_nobody_reads_is_cut(size: int, headers: dict[str, str]) -> None:
+    """uvicorn closes a connection only when the client has read what was sent, also one whose response is complete."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await PlainTextResponse("x" * size)(scope, receive, send)
+
+    async with served(app, keep_alive=1, send_buffer=4096) as server:
+        with open_stalled_socket(server.url, "/", headers) as client:
+            assert len(await asyncio.to_thread(client.recv, 1)) == 1
+            await server.wait_until_closed()
+            assert len(await asyncio.to_thread(read_rest, client)) < size
+
+
+async def test_f11_requests_without_end_whose_responses_nobody_reads_are_cut() -> None:
+    async with served(our_app(), send_buffer=4096) as server:
+        with open_stalled_socket(server.url, "/health") as client:
+            assert len(await asyncio.to_thread(client.recv, 1)) == 1
+            await asyncio.to_thread(client.sendall, (b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n") * 1_000)
+            await server.wait_until_closed()
+
+
+def read_rest(client: socket.socket) -> bytes:
+    data = b""
+    try:
+        while part := client.recv(1 << 16):
+            data += part
+    except ConnectionError:
+        pass
+    return data

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,8 @@ import httpx
 
 from tests.e2e.server import start
 from tests.e2e.talk import new_id, run_input
-from tests.faults.slow_clients import open_stalled_socket
+from tests.faults.harness import AGENTS, start_server
+from tests.faults.slow_clients import open_slow_stream, open_stalled_socket
 from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
 
 if TYPE_CHECKING:
@@ -27,6 +30,11 @@ EVENTS = 100_000
 MIB = 1 << 20
 SLOW_READER = 2.0  # seconds
 HEARTBEAT = 600.0  # seconds
+LARGE_BYTES = 7 * MIB
+"""Size of a message, and of a file that is searched for secrets before it is sent."""
+STREAMED_BYTES = 20 * MIB
+"""Size of a file that is too large to be searched."""
+STALLED = 10
 POLL_INTERVAL = 0.05
 
 
@@ -66,11 +74,20 @@ async def wait_until_stable(read: Callable[[], int]) -> int:
     return seen[-1]
 
 
+async def wait_until_idle(server: Child) -> None:
+    """Return once the server has used less than a twentieth of a core for a second: no reader gets anything more."""
+    ticks = os.sysconf("SC_CLK_TCK") / 20
+    before = cpu_of(server) - ticks
+    while (used := cpu_of(server)) - before >= ticks:
+        before = used
+        await anyio.sleep(1.0)
+
+
 @contextmanager
-def stalled_readers(server: Child, thread: str, count: int) -> Generator[None]:
+def stalled_readers(server: Child, path: str, count: int) -> Generator[None]:
     with ExitStack() as sockets:
         for _ in range(count):
-            sockets.enter_context(open_stalled_socket(server.url, f"/threads/{thread}/events"))
+            sockets.enter_context(open_stalled_socket(server.url, path))
         yield
 
 
@@ -105,20 +122,99 @@ async def cpu_of_a_run(server: Child) -> int:
     return min(used)
 
 
+async def start_file_server(tmp_path: Path, slow_reader: float) -> Child:
+    limits = {"AMBIENT_SLOW_READER": str(slow_reader)}
+    return await start_server(tmp_path / "ambient.db", f"default={AGENTS}:FileBridge", env=limits)
+
+
+async def store_large_content(server: Child, thread: str) -> list[str]:
+    """Give a thread a large message and two files. Return the paths to read them from."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
+        body = run_input(thread, "count 1")
+        body["messages"].insert(0, {"id": new_id("user"), "role": "user", "content": "x" * LARGE_BYTES})
+        (await client.post("/", json=body)).raise_for_status()
+        for name, size in (("searched", LARGE_BYTES), ("streamed", STREAMED_BYTES)):
+            headers = {"Content-Type": "application/octet-stream"}
+            url = f"/files?name={name}&threadId={thread}"
+            (await client.post(url, content=os.urandom(size), headers=headers)).raise_for_status()
+    return [
+        f"/message_snapshot/{thread}",
+        f"/copilotkit/threads/{thread}/messages",
+        f"/files/searched?threadId={thread}",
+        f"/files/streamed?threadId={thread}",
+    ]
+
+
+async def read_whole(server: Child, path: str) -> bytes:
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
+        return (await client.get(path)).raise_for_status().content
+
+
+async def test_f11_a_plain_response_that_nobody_reads_costs_its_body_and_a_mebibyte(tmp_path: Path) -> None:
+    """A file that is searched for secrets took 28 MiB for each client, because of its decoded copies."""
+    with unless_hung(), await start_file_server(tmp_path, HEARTBEAT) as server:
+        thread = new_id("thread")
+        await store_large_content(server, thread)
+        for path in (f"/message_snapshot/{thread}", f"/files/searched?threadId={thread}"):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):  # What making the response takes for a moment is no cost of a client that stalls.
+                    tasks.start_soon(read_whole, server, path)
+            before = await wait_until_stable(lambda: memory_of(server))
+            with stalled_readers(server, path, STALLED):
+                await wait_until_idle(server)
+                assert (memory_of(server) - before) / STALLED <= LARGE_BYTES + MIB, path
+            await wait_until_idle(server)
+
+
+async def test_f11_a_plain_response_that_nobody_reads_is_cut_after_slow_reader(tmp_path: Path) -> None:
+    """Only event streams were cut: the connections of 50 clients were open for as long as they wished."""
+    with unless_hung(), await start_file_server(tmp_path, SLOW_READER) as server:
+        paths = await store_large_content(server, new_id("thread"))
+        before = await wait_until_stable(lambda: sockets_of(server))
+        with ExitStack() as stalled:
+            for path in paths:
+                stalled.enter_context(stalled_readers(server, path, STALLED))
+            while sockets_of(server) < before + len(paths) * STALLED:
+                await anyio.sleep(POLL_INTERVAL)
+            await wait_until_idle(server)
+            with promised_within(2 * SLOW_READER + 1):
+                while sockets_of(server) > before:
+                    await anyio.sleep(POLL_INTERVAL)
+        assert await metric(server, "ambient_stream_slow_clients_closed_total") == len(paths) * STALLED
+        for path in paths:
+            assert len(await read_whole(server, path)) >= LARGE_BYTES
+        assert "ASGI" not in server.output
+
+
+async def test_f11_a_client_that_reads_slowly_but_steadily_gets_the_whole_file(tmp_path: Path) -> None:
+    """The server waits longer than `slow_reader` until it can send the next piece, because the kernel's buffers are large."""
+    thread = new_id("thread")
+    with unless_hung(), await start_file_server(tmp_path, SLOW_READER) as server:
+        await store_large_content(server, thread)
+        async with open_slow_stream(server.url, f"/files/streamed?threadId={thread}") as stream:
+            received, steady_until = 0, time.monotonic() + 4 * SLOW_READER
+            while chunk := await stream.chunk():
+                received += len(chunk)
+                if time.monotonic() < steady_until:
+                    await anyio.sleep(SLOW_READER / 5)  # The pace of the client, not a wait.
+        assert received == STREAMED_BYTES
+        assert await metric(server, "ambient_stream_slow_clients_closed_total") == 0
+
+
 async def test_f11_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_slower(tmp_path: Path) -> None:
     thread = new_id("thread")
-    with unless_hung(), start(tmp_path / "ambient.db") as server:
+    limits = {"AMBIENT_SLOW_READER": str(HEARTBEAT)}  # None is cut meanwhile.
+    with unless_hung(), start(tmp_path / "ambient.db", env=limits) as server:
         await count_up(server, thread)
         alone = await cpu_of_a_run(server)
         async with anyio.create_task_group() as tasks:
             for _ in range(4):  # What reading the store takes for a moment is no cost of a reader that stalls.
                 tasks.start_soon(replay, server, thread)
         before = await wait_until_stable(lambda: memory_of(server))
-        with stalled_readers(server, thread, READERS):
+        with stalled_readers(server, f"/threads/{thread}/events", READERS):
             while await metric(server, "ambient_streams_open") < READERS:
                 await anyio.sleep(POLL_INTERVAL)
-            # All are stalled when the server has nothing to do: no reader gets anything more.
-            await wait_until_stable(lambda: cpu_of(server))
+            await wait_until_idle(server)
             assert (memory_of(server) - before) / READERS <= MIB
             beside = await cpu_of_a_run(server)
             assert await metric(server, "ambient_streams_open") == READERS
@@ -134,7 +230,7 @@ async def test_f11_a_reader_that_stalls_is_cut_after_slow_reader_although_the_he
     with unless_hung(), start(tmp_path / "ambient.db", env=limits) as server:
         await count_up(server, thread)
         before = await wait_until_stable(lambda: sockets_of(server))  # The connections of the run are closing.
-        with stalled_readers(server, thread, 10):
+        with stalled_readers(server, f"/threads/{thread}/events", 10):
             while await metric(server, "ambient_streams_open") < 10:
                 await anyio.sleep(POLL_INTERVAL)
             assert sockets_of(server) >= before + 10

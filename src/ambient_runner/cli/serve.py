@@ -29,7 +29,7 @@ from ambient_runner.ledger import open_ledger
 from ambient_runner.runs.containment import run_of_task
 from ambient_runner.runs.worker_threads import find_busy_threads
 from ambient_runner.server.app import create_app
-from ambient_runner.server.connection_limits import LimitedHttpProtocol
+from ambient_runner.server.connection_limits import limit_protocol
 from ambient_runner.server.direct_send import expose_server_send
 from ambient_runner.server.home_page import curl_command
 from ambient_runner.telemetry.log_format import log_to_stderr
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 GC_THRESHOLDS = (20_000, 5, 20)
 """Thresholds of the three generations of the garbage collector."""
+SWITCH_INTERVAL = 0.001
+"""Seconds after which a thread that computes releases the GIL. The commit thread releases it at each call of SQLite, and with Python's
+5 ms waits that long to get it back from a busy event loop."""
 _BACKLOG = 2048
 _PORTS = 65535
 _MAX_LOGGED_RUNS = 5
@@ -67,6 +70,7 @@ def serve_agents(settings: Settings) -> None:
     with bind_socket(settings.host, settings.port) as listener, _raise_startup_errors(app), suppress(KeyboardInterrupt):
         url = format_url(*listener.getsockname()[:2])
         _freeze_gc()
+        sys.setswitchinterval(SWITCH_INTERVAL)
         _Server(app, settings, lambda: announce_server(url, settings, bridges)).run(sockets=[listener])
 
 
@@ -191,7 +195,7 @@ def _limit_exit_time(code: int) -> None:
 def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         expose_server_send(app),
-        http=LimitedHttpProtocol,
+        http=limit_protocol(slow_reader=settings.slow_reader),
         ws="none",
         lifespan="on",
         log_config=None,

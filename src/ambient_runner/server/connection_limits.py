@@ -1,17 +1,24 @@
-"""uvicorn's HTTP protocol with limits for clients that send too slowly or too much before there is a request. `ambient serve` uses it.
+"""uvicorn's HTTP protocol with limits for clients that send too slowly, or too much before there is a request, or that do not read.
 
-uvicorn limits neither the headers nor the time for them. The limits of a body need no protocol: `request_parsing.py` has them.
+`ambient serve` uses it. uvicorn limits neither the headers nor the time for them, and waits for a client that does not read forever. The
+limits of a request body need no protocol: `request_parsing.py` has them.
 """
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import re
+import sys
+import termios
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ambient_runner.errors import HeadersTooLarge, RequestTimedOut
+from ambient_runner.server import metrics
 from ambient_runner.server.error_responses import response_for
 
 if TYPE_CHECKING:
@@ -21,10 +28,12 @@ if TYPE_CHECKING:
 
     from ambient_runner.errors import RunnerError
 
-__all__ = ["ConnectionLimits", "LimitedHttpProtocol"]
+__all__ = ["ConnectionLimits", "LimitedHttpProtocol", "limit_protocol"]
 
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 _LINGER_TIMEOUT = 1.0  # seconds
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,15 +48,26 @@ class ConnectionLimits:
     """From the first byte of a request to the end of its headers."""
     unread_body_timeout: float = 30.0
     """From the end of a response to that of a request body that was not read."""
+    slow_reader: float = 60.0
+    """Time in which a client that has not read all of a response must read some of it."""
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """Closes connections that exceed the limits. A response that is being sent is never cut for being slow.
+    """Closes connections that exceed the limits. A response is not cut for being slow while its client reads any of it.
 
     Its attributes have slots: with more than the 30 names that instances can share, each connection would have a dict of its own (1.2 KB).
     """
 
-    __slots__ = ("_header_bytes", "_is_idle", "_is_in_body", "_is_refused", "_timer", "_unparsed_bytes")
+    __slots__ = (
+        "_header_bytes",
+        "_is_idle",
+        "_is_in_body",
+        "_is_refused",
+        "_read_timer",
+        "_timer",
+        "_unparsed_bytes",
+        "_unread_bytes",
+    )
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
@@ -63,6 +83,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         """Size of the request line, headers and trailers so far."""
         self._unparsed_bytes = 0
         """Bytes received since the parser last reported something: it keeps a header that is incomplete."""
+        self._read_timer: TimerHandle | None = None
+        """Ends when the client must have read something."""
+        self._unread_bytes = 0
+        """Bytes that the client had not read when that timer was started."""
 
     def connection_made(self, transport: Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
@@ -70,6 +94,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_read_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -119,8 +144,18 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._is_in_body and not self._is_responding() and not self.transport.is_closing():
+        if self.transport.is_closing():
+            self._start_read_timer()
+        elif self._is_in_body and not self._is_responding():
             self._start_timer(self.limits.unread_body_timeout)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_read_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._start_read_timer()
 
     def _is_responding(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request.
@@ -144,8 +179,43 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._timer = None
         if self._is_idle or self._is_in_body or self._is_refused:
             self.transport.close()
+            self._start_read_timer()
         else:
             self._refuse(RequestTimedOut())
+
+    def _start_read_timer(self) -> None:
+        """Cut the connection unless its client reads something in time. A transport that is closed still waits for that.
+
+        The timer is not stopped when the transport accepts more: `_check_reader` starts it again, or has nothing to do.
+        """
+        self._stop_read_timer()
+        if self.transport.get_write_buffer_size():
+            self._unread_bytes = _count_unread_bytes(self.transport)
+            self._read_timer = self.loop.call_later(self.limits.slow_reader, self._check_reader)
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _check_reader(self) -> None:
+        """Cut a client that has not read anything since the timer was started."""
+        self._read_timer = None
+        is_waiting = self.flow.write_paused or self.transport.is_closing()
+        if is_waiting and _count_unread_bytes(self.transport) == self._unread_bytes:
+            self._cut_slow_client()
+        elif is_waiting:
+            self._start_read_timer()
+
+    def _cut_slow_client(self) -> None:
+        self.transport.abort()
+        metrics.SLOW_CLIENTS_CLOSED.inc()
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        logger.info(
+            "A client of %s is cut: it has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
+            f"{cycle.scope['method']} {cycle.scope['path']}" if cycle else "no complete request",
+            self.limits.slow_reader,
+        )
 
     def _refuse(self, error: RunnerError) -> None:
         """Answer and close. What the client still sends is read for a moment, or it could not read the answer."""
@@ -163,6 +233,29 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._start_timer(_LINGER_TIMEOUT)
+
+
+def limit_protocol(*, slow_reader: float) -> type[LimitedHttpProtocol]:
+    """Return the protocol with this time for clients that do not read."""
+
+    class Protocol(LimitedHttpProtocol):
+        __slots__ = ()
+        limits = ConnectionLimits(slow_reader=slow_reader)
+
+    return Protocol
+
+
+def _count_unread_bytes(transport: Transport) -> int:
+    """Return the bytes that were sent and not received by the other end, as far as the system tells.
+
+    The kernel accepts up to megabytes. It accepts more only when a third of them was received, so a transport that waits is no sign that a
+    client does not read.
+    """
+    queued = bytearray(4)
+    connection = transport.get_extra_info("socket")
+    with suppress(OSError):
+        fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, queued)
+    return transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
 
 def _without_upgrade(data: bytes) -> bytes:

@@ -18,6 +18,7 @@ __all__ = [
     "SuspendedSend",
     "abort_connection",
     "expose_server_send",
+    "is_closing",
     "start_send",
 ]
 
@@ -85,9 +86,18 @@ def abort_connection(send: Send) -> bool:
 
     Return False if the server is another one. Then the response has to end unfinished, and the server closes the connection in its way.
     """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
-    abort = getattr(transport, "abort", None)
+    abort = getattr(_find_transport(send), "abort", None)
     if abort is None:
         return False
     abort()
     return True
+
+
+def is_closing(send: Send) -> bool:
+    """Return True if the connection that uvicorn's own `send` writes to is closed, or is about to be."""
+    transport = _find_transport(send)
+    return transport is not None and transport.is_closing()
+
+
+def _find_transport(send: Send) -> Any:
+    return getattr(getattr(send, "__self__", None), "transport", None)

@@ -5,6 +5,7 @@ Files are sent as downloads, never as pages: what an agent wrote must not run in
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from ambient_runner.errors import FileWithheld, InvalidInput, UnsupportedMediaType
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.runs.client_secrets import report_client_secret
+from ambient_runner.server.bounded_send import send_chunks
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import read_chunks, request_scope
 from ambient_runner.server.routes.base import YieldingRoute
@@ -51,7 +53,7 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
         async with aclosing(captured.chunks()) as chunks:
             saved = await files.save_upload(scope.thread, name, chunks)
         redactor = Redactor(runtime.platform.secrets.without_patterns())
-        if await file_contains_secret(name, bytes(captured.data), redactor):
+        if await file_contains_secret(name, [captured.data], redactor):
             report_client_secret("upload", scope.thread)
         await runtime.platform.append_fact(scope.thread, file_uploaded(saved.path, saved.size))
         # As the client sent it: no answer tells that it guessed right.
@@ -68,7 +70,9 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
     async def download_file(request: Request, name: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         return await _file_response(
-            files.open_upload(scope.thread, name), runtime.platform.secrets.new_value_redactor(scope.thread)
+            files.open_upload(scope.thread, name),
+            runtime.platform.secrets.new_value_redactor(scope.thread),
+            runtime.settings.slow_reader,
         )
 
     @router.delete("/files/{name}")
@@ -94,7 +98,9 @@ def _add_artifact_routes(router: APIRouter, runtime: ServerRuntime, guard: Guard
     async def download_artifact(request: Request, path: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         return await _file_response(
-            services.files.open_artifact(scope.thread, path), runtime.platform.secrets.new_value_redactor(scope.thread)
+            services.files.open_artifact(scope.thread, path),
+            runtime.platform.secrets.new_value_redactor(scope.thread),
+            runtime.settings.slow_reader,
         )
 
 
@@ -114,7 +120,9 @@ def _list_response(files: list[FileInfo], redactor: Redactor) -> JsonResponse:
     return JsonResponse({"files": redactor.redact_value([_file_json(file) for file in files])})
 
 
-async def _file_response(opening: AbstractAsyncContextManager[OpenFile], redactor: Redactor) -> Response:
+async def _file_response(
+    opening: AbstractAsyncContextManager[OpenFile], redactor: Redactor, slow_reader: float
+) -> Response:
     """Return the file as a response. One that is small enough to be searched is sent as it was when it was searched.
 
     Raises: UnknownFile, InvalidInput, PayloadTooLarge; FileWithheld if its name or its content holds a secret.
@@ -122,22 +130,26 @@ async def _file_response(opening: AbstractAsyncContextManager[OpenFile], redacto
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(opening)
         if opened.info.size > MAX_SEARCHED_BYTES:
-            return _DownloadResponse(opened, opened.chunks(), stack.pop_all())
+            return _DownloadResponse(opened, opened.chunks(), stack.pop_all(), slow_reader)
         async with aclosing(opened.chunks()) as chunks:
-            data = b"".join([chunk async for chunk in chunks])
+            data = deque([chunk async for chunk in chunks])
         if await file_contains_secret(opened.info.path, data, redactor):
             raise FileWithheld
-        return _DownloadResponse(opened, _single_chunk(data), stack.pop_all())
+        return _DownloadResponse(opened, _release_chunks(data), stack.pop_all(), slow_reader)
 
 
-async def _single_chunk(data: bytes) -> AsyncGenerator[bytes, None]:
-    yield data
+async def _release_chunks(chunks: deque[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks. Those that were sent are not held while the client reads the rest."""
+    while chunks:
+        yield chunks.popleft()
 
 
 class _DownloadResponse(Response):
     """Sends a file and closes it, even if the client disconnects. No Content-Length: the agent may be writing the file."""
 
-    def __init__(self, opened: OpenFile, chunks: AsyncGenerator[bytes, None], held: AsyncExitStack) -> None:
+    def __init__(
+        self, opened: OpenFile, chunks: AsyncGenerator[bytes, None], held: AsyncExitStack, slow_reader: float
+    ) -> None:
         name = quote(opened.info.path.rpartition("/")[2])
         super().__init__(
             media_type=_BYTES_TYPE,
@@ -151,11 +163,10 @@ class _DownloadResponse(Response):
         del self.headers["content-length"]
         self._chunks = chunks
         self._exit_stack = held
+        self._slow_reader = slow_reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._exit_stack:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with aclosing(self._chunks) as chunks:
-                async for chunk in chunks:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await send_chunks(scope, send, chunks, self._slow_reader)
