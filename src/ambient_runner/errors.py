@@ -353,7 +353,7 @@ class LeaseLost(LedgerError):
 
 
 class ThreadDamaged(LedgerError):
-    """The store's data of this thread contradicts itself, so no run can start on it. Continue in a new thread."""
+    """The store's data of this thread contradicts itself, so it cannot be read and no run can start on it. Continue in a new thread."""
 
     code = "thread_damaged"
 

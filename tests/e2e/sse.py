@@ -63,6 +63,8 @@ class Stream:
         self._writer = writer
         self._buffer = bytearray()
         self._scanned = 0
+        self._left_of_chunk = 0
+        self._has_open_chunk = False
         self.status = 0
         self.headers: dict[str, str] = {}
         self.ended = False
@@ -85,11 +87,28 @@ class Stream:
             raise Truncated("the stream was cut") from error
 
     async def _next_chunk(self) -> bytes:
-        size = int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16)
-        body = await self._reader.readexactly(size + 2)
-        if body[-2:] != b"\r\n":
+        """Read what has arrived of a chunk, as any client does: the rest of it may be cut off."""
+        if not self._left_of_chunk:
+            self._left_of_chunk = await self._next_chunk_size()
+        if not self._left_of_chunk:
+            await self._end_chunk()
+            return b""
+        piece = await self._reader.read(self._left_of_chunk)
+        if not piece:
+            raise asyncio.IncompleteReadError(b"", self._left_of_chunk)
+        self._left_of_chunk -= len(piece)
+        self._has_open_chunk = True
+        return piece
+
+    async def _next_chunk_size(self) -> int:
+        if self._has_open_chunk:
+            await self._end_chunk()
+        return int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16)
+
+    async def _end_chunk(self) -> None:
+        self._has_open_chunk = False
+        if await self._reader.readexactly(2) != b"\r\n":
             raise NotStrict("a chunk does not end where it says")
-        return body[:-2]
 
     async def _whole(self) -> bytes:
         size, self.headers["content-length"] = int(self.headers.get("content-length", "0")), "0"

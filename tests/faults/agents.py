@@ -9,6 +9,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from ambient_runner.bridges.base import FrameworkCapabilities
+from ambient_runner.bridges.demo import DemoBridge
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
@@ -150,3 +153,10 @@ async def clock(input: Any) -> AsyncIterator[Any]:
         yield event
         await asyncio.sleep(0.005)
     yield _finished(input)
+
+
+class FileBridge(DemoBridge):
+    """The demo agent with a workspace, so that its server has the routes for files."""
+
+    def capabilities(self) -> FrameworkCapabilities:
+        return FrameworkCapabilities(file_system=True)

@@ -108,7 +108,10 @@ FAULTS = {
         "a client reconnects at another server, then a newer message comes to the first one",
         "a reader anywhere counts: its run is not superseded",
     ),
-    "M8": Fault("the store's file is deleted or replaced under a running server", "503, and a log line that says so"),
+    "M8": Fault(
+        "the store's file, its log or its index is deleted, replaced, overwritten or truncated under a running server",
+        "503, and a log line that says so; no second server beside it; a damaged store is not used again",
+    ),
     "M9": Fault("a request, or an agent, with a state of 700,000 keys", "refused before it is built; no long pause"),
     "M10": Fault("150 MB of headers; a request that never ends", "refused, or closed after a timeout"),
     "M11": Fault("an agent writes the manifest of its workspace", "what it wrote does not count"),

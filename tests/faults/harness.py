@@ -6,6 +6,7 @@ ended for every client, and checks the promise: nothing lost, nothing twice, ord
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 from contextlib import closing
@@ -39,7 +40,8 @@ async def start_server(
     store: Path, *agents: str, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> Child:
     """Start a server on a SQLite file. Agents can be those of this package."""
-    environment = {"PYTHONPATH": str(ROOT), **(env or {})}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {"PYTHONPATH": path, **(env or {})}
     return await anyio.to_thread.run_sync(lambda: start(store, *agents, env=environment, options=options))
 
 

@@ -11,10 +11,11 @@ import pytest
 from ambient_runner.errors import RunInterrupted, StaleCursor, UnknownThread
 from ambient_runner.ledger import Ledger, open_ledger
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.ledger.records import RUNTIME, Batch, Fact, ThreadKey
+from ambient_runner.ledger.records import RUNTIME, Batch, Fact, JoinedText, ThreadKey
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
     AssistantMessage,
+    Event,
     Interrupt,
     RunStarted,
     TextMessageContent,
@@ -119,7 +120,7 @@ async def test_a_read_outlasts_many_runs_whose_retention_overtakes_it() -> None:
             return await load_view(runner.ledger, KEY, until=info.first - 1, epoch=thread.epoch)
 
         with unless_hung():
-            view = await read_despite_retention(read_overtaken)
+            view = await read_despite_retention(runner.ledger, KEY, read_overtaken)
             info = await require_thread(runner.ledger, KEY)
         assert (list(runs), view.seq) == ([], info.first - 1)
 
@@ -401,3 +402,27 @@ async def test_the_thread_that_was_used_last_stays_in_memory_however_large() -> 
         for thread in threads:
             await runner.views.view_at(thread, 4)
         assert [runner.views.is_past(thread, 3) for thread in threads] == [False, True]
+
+
+@pytest.mark.parametrize("has_text", [True, False], ids=["known text", "lines only"])
+async def test_short_texts_of_a_run_are_folded_like_any_lines(has_text: bool) -> None:
+    def batch_of(first: int, *events: Event, text: JoinedText | None = None, run: str = "r") -> Batch:
+        return Batch(
+            first=first, owner=RUNTIME, kind="", run=run, ts=5, lines=list(map(encode_event, events)), text=text
+        )
+
+    thread, cache = ThreadEpoch(KEY, "epoch"), ViewCache(MemoryLedger())
+    cache.track(thread, ThreadView())
+    started = RunStarted(thread_id="t", run_id="r")
+    batches = [batch_of(1, started, TextMessageStart(message_id="m"))]
+    for number in range(600):
+        delta = TextMessageContent(message_id="m", delta=f"{number} ")
+        batches.append(batch_of(3 + number, delta, text=JoinedText("m", delta.delta) if has_text else None))
+    expected = ThreadView()
+    for batch in batches:
+        cache.extend(thread, batch)
+        cache.extend(thread, batch)  # Another reader received it too.
+        expected.apply(batch)
+    found = await cache.view_at(thread, 602)
+    assert found.seq == expected.seq == 602
+    assert found.transcript.messages() == expected.transcript.messages()

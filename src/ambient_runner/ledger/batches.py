@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ambient_runner.ledger.records import JoinedText
+from ambient_runner.ledger.records import concatenate_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ambient_runner.ledger.records import Batch
 
-__all__ = ["BATCH_OVERHEAD", "join_texts", "slice_batch", "split_batch", "take_batches"]
+__all__ = ["BATCH_OVERHEAD", "join_text_batches", "slice_batch", "split_batch", "take_batches"]
 
 BATCH_OVERHEAD = 512
 """Bytes that a batch takes in memory besides its lines."""
@@ -30,15 +30,14 @@ def slice_batch(batch: Batch, first: int, last: int | None = None) -> Batch:
     return replace(batch, first=start, lines=lines, text=None, derived={}, size=0)
 
 
-def join_texts(batches: Sequence[Batch]) -> Batch | None:
+def join_text_batches(batches: Sequence[Batch]) -> Batch | None:
     """Return consecutive batches of text as one, with the commit time of the last; None if they differ in message or run."""
     newest = batches[-1]
     texts = [batch.text for batch in batches if batch.text is not None and batch.run == newest.run]
     if len(texts) < len(batches) or len({text.message_id for text in texts}) > 1:
         return None
     lines = [line for batch in batches for line in batch.lines]
-    text = JoinedText(texts[0].message_id, "".join([text.text for text in texts]))
-    return replace(newest, first=batches[0].first, lines=lines, text=text, derived={}, size=0)
+    return replace(newest, first=batches[0].first, lines=lines, text=concatenate_texts(texts), derived={}, size=0)
 
 
 def take_batches(batches: Iterable[Batch], limit: int) -> list[Batch]:

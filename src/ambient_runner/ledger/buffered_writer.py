@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from ambient_runner.errors import LedgerError, RunnerError
-from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.ledger.records import RUNTIME, concatenate_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Sized
@@ -113,7 +113,7 @@ class FlushScheduler:
 
     def _submit_nonempty(self, appends: list[Append]) -> None:
         """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
-        nonempty = [append for append in appends if append.entry_count]
+        nonempty = [append for append in appends if append.lines or append.end_status is not None]
         if nonempty:
             self._submit(nonempty)
 
@@ -145,7 +145,8 @@ class BufferedWriter:
         self._has_begun = has_begun
         self._refusal = _first_refusal(has_begun, has_ended)
         self._lines: list[bytes] = []
-        self._text: JoinedText | None = None
+        self._texts: list[JoinedText] | None = []
+        """The joined texts of the lines, of one message; None if a line has none."""
         self._deferred: DeferredEncoder | None = None
         """Called back by `_encode_deferred` before the lines are needed."""
         self._pending: Sized = ()
@@ -210,7 +211,7 @@ class BufferedWriter:
         if self._deferred is not None:
             self._encode_deferred()
         self._lines.append(line)
-        self._text = None
+        self._texts = None
         self._queued += 1
         size = len(line)
         self._uncommitted_bytes += size
@@ -300,12 +301,13 @@ class BufferedWriter:
         self._encode_deferred()
         lines, self._lines = self._lines, []
         size, self._buffered_bytes = self._buffered_bytes, 0
-        text, self._text = self._text, None
+        texts, self._texts = self._texts, []
         if len(lines) >= self._batch_lines:
             self._batch_lines = min(_MAX_BATCH_LINES, self._batch_lines * 4)
         self._submitted_bytes += size
         end_status, self._end_status = self._end_status, None
         self._is_dirty = False
+        text = concatenate_texts(texts) if texts else None
         return Append(self, lines, size, text, end_status, self._checkpoint if end_status is not None else None)
 
     def mark_committed(self, count: int, size: int, newest: int) -> None:
@@ -350,15 +352,21 @@ class BufferedWriter:
         encode, self._deferred, self._pending = self._deferred, None, ()
         if encode is not None:
             lines, text = encode()
-            if not self._lines:
-                self._text = text
-            elif lines:
-                self._text = self._text.followed_by(text) if self._text else None
+            if lines:
+                self._add_text(text)
             self._lines += lines
             self._queued += len(lines)
             size = sum(map(len, lines))
             self._uncommitted_bytes += size
             self._buffered_bytes += size
+
+    def _add_text(self, text: JoinedText | None) -> None:
+        """Record the joined text of more lines. Texts are joined once for all lines: joined one by one, they are copied each time."""
+        known = self._texts
+        if known is None or text is None or (known and known[0].message_id != text.message_id):
+            self._texts = None
+        else:
+            known.append(text)
 
     async def _wait_committed(self, behind: int = 0) -> None:
         """Wait until all but the last `behind` queued entries are on disk; all of them if their bytes have reached the limit."""

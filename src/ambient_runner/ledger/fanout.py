@@ -15,8 +15,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
 from ambient_runner.errors import EntriesDropped, UnknownThread
-from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_texts, slice_batch
+from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_text_batches, slice_batch
 from ambient_runner.ledger.buffered_writer import copy_error
+from ambient_runner.ledger.damage import report_damage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -143,18 +144,17 @@ class Channel:
             self._waiting.pop(future, None)
 
     def _wake_readers(self, batch: Batch | None = None) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for future, sink in waiting.items():
-            if batch is not None and sink is not None and sink.try_send(batch):
-                self._waiting[future] = sink
-            elif not future.done():
-                future.set_result(None)
+        for future, sink in list(self._waiting.items()):
+            if batch is None or sink is None or not sink.try_send(batch):
+                self._waiting.pop(future, None)  # A reader that is cancelled meanwhile removes itself.
+                if not future.done():
+                    future.set_result(None)
 
     def _join_short_texts(self) -> None:
         self._short_texts = 0
         if len(self._batches) >= _JOINED_BATCHES:  # Else some of them were evicted.
             newest = [self._batches.pop() for _ in range(_JOINED_BATCHES)][::-1]
-            joined = join_texts(newest)
+            joined = join_text_batches(newest)
             self._batches.extend((joined,) if joined else newest)
             self._size -= BATCH_OVERHEAD * (_JOINED_BATCHES - 1) if joined else 0
 
@@ -327,10 +327,18 @@ class LiveTail:
         if channel.failure is not None:
             raise copy_error(channel.failure)
         found = await self._read(channel.key, channel.epoch, self.position, limit)
-        # The entry after the position was committed, so it is the first one found unless retention has dropped it.
         if not found or found[0].first != self.position + 1:
-            raise EntriesDropped(_NOT_RETAINED)
+            raise await self._explain_missing_entry(self.position + 1)
         return found
+
+    async def _explain_missing_entry(self, seq: int) -> RunnerError:
+        """Return why an entry that was committed cannot be read: its thread was erased, retention has dropped it, or the store lost it."""
+        info = await self._lookup(self._key)
+        if info is None or info.epoch != self._channel.epoch:
+            return UnknownThread()
+        if info.first > seq:
+            return EntriesDropped(_NOT_RETAINED)
+        return report_damage(self._key, f"entry {seq} is missing", agent=info.agent)
 
 
 class ReleaseNotifier:

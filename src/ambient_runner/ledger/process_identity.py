@@ -6,6 +6,7 @@ Only certainty counts: where the platform cannot tell (no `/proc`, another pid n
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -41,6 +42,21 @@ def has_ended(process: Process, me: Process) -> bool:
 def is_running(process: Process, me: Process) -> bool:
     """Return True if that process certainly runs, as seen from `me`. If neither this nor `has_ended` is True, nobody can tell."""
     return _can_be_looked_up(process, me) and _start_time(process.pid) == process.started
+
+
+def list_open_files(process: Process) -> set[tuple[int, int]]:
+    """Return the device and inode of each file that a process has open; nothing if this process may not know."""
+    files = set[tuple[int, int]]()
+    with suppress(OSError):
+        for descriptor in (_PROC / str(process.pid) / "fd").iterdir():
+            with suppress(OSError):  # It was closed meanwhile.
+                files.add(file_identity(descriptor.stat()))
+    return files
+
+
+def file_identity(file: os.stat_result) -> tuple[int, int]:
+    """Return the device and inode of a file: another file at the same path differs in one of them."""
+    return file.st_dev, file.st_ino
 
 
 def describe_process(process: Process) -> str:

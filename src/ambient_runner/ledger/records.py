@@ -58,6 +58,11 @@ class JoinedText(msgspec.Struct, frozen=True, gc=False):
         return JoinedText(self.message_id, self.text + more.text)
 
 
+def concatenate_texts(texts: Sequence[JoinedText]) -> JoinedText:
+    """Return consecutive texts of one message as one."""
+    return texts[0] if len(texts) == 1 else JoinedText(texts[0].message_id, "".join([each.text for each in texts]))
+
+
 class Encoded(NamedTuple):
     """Encoded runtime events, and their joined text if all are deltas of one message."""
 

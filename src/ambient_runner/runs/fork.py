@@ -89,7 +89,7 @@ async def _read_source(ledger: Ledger, views: ViewCache, key: ThreadKey) -> _Sou
         info = await require_thread(ledger, key)
         return _Source(info=info, view=await views.view_at(ThreadEpoch(info.key, info.epoch), info.last))
 
-    return await read_despite_retention(read_source)
+    return await read_despite_retention(ledger, key, read_source)
 
 
 async def _view_before(

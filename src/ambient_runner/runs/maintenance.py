@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
-from ambient_runner.errors import RUN_ENDINGS, EntriesDropped, ThreadBusy
+from ambient_runner.errors import RUN_ENDINGS, EntriesDropped, ThreadBusy, ThreadDamaged
 from ambient_runner.ledger.records import Checkpoint
 from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.protocol.events import RunError
@@ -42,7 +42,10 @@ async def close_abandoned_runs(ledger: Ledger) -> None:
             found = await ledger.list_abandoned_runs(limit=_RECOVERY_BATCH)
             closed = 0
             for info in found:
-                with isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"):
+                with (
+                    isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"),
+                    suppress(ThreadDamaged),  # Logged where it was found.
+                ):
                     closed += await recover_run(ledger, info)
 
 

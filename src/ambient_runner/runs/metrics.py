@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prometheus_client import Counter, Gauge, Histogram
+
+from ambient_runner.protocol.events import outcome_name
+
+if TYPE_CHECKING:
+    from ambient_runner.runs.active import ActiveRun
 
 OUTCOMES = ("success", "interrupt", "cancelled", "error", "abandoned", "lost")
 
@@ -36,3 +43,16 @@ for _kind in ("forwarded_props", "message"):
     INPUT_LEFT_OUT.labels(_kind)
 for _source in ("input", "id", "state", "feedback", "upload"):
     CLIENT_SECRETS.labels(_source)
+
+
+def record_run(active: ActiveRun, seconds: float) -> None:
+    """Count a run that has ended after so many seconds."""
+    RUNS_ACTIVE.dec()
+    RUN_SECONDS.observe(seconds)
+    EVENTS.inc(active.writer.appended_count)
+    terminal = active.pipeline.terminal_event
+    RUNS.labels(outcome_name(terminal) if terminal else "lost").inc()
+    for rule, times in active.pipeline.repair_counts.items():
+        REPAIRS.labels(rule).inc(times)
+    for kind, times in active.pipeline.redaction_counts.items():
+        REDACTIONS.labels(kind).inc(times)

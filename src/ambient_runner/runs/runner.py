@@ -1,4 +1,5 @@
-"""The Runner: admits runs, executes each in a task of its own (`execution.py`), stops them, and recovers abandoned ones.
+"""The Runner: admits runs, begins them (`run_starter.py`), executes each in a task of its own (`execution.py`), stops them, and recovers
+abandoned ones.
 
 Only the Runner appends a run's events, and it does not know who reads them: readers tail the ledger.
 """
@@ -10,8 +11,6 @@ import time
 import uuid
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -22,38 +21,29 @@ from ambient_runner.errors import (
     EntriesDropped,
     IdempotencyConflict,
     LeaseLost,
-    LedgerError,
     NoActiveRun,
     RunnerError,
     StaleCursor,
     ThreadBusy,
-    ThreadDamaged,
-    ThreadExists,
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.records import Batch, Fact, ThreadLabels, new_epoch
+from ambient_runner.ledger.damage import report_damage
+from ambient_runner.ledger.records import Batch, Fact, ThreadLabels
 from ambient_runner.projections.projectors import check_product_owner
-from ambient_runner.projections.redaction import Redactor, Secrets
+from ambient_runner.projections.redaction import Secrets
 from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.projections.thread_view import APPROVALS_OWNER, INTERRUPTS_CANCELLED, ThreadView
 from ambient_runner.projections.withdrawn import WithdrawnContent
-from ambient_runner.protocol.events import outcome_name
 from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
-from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
 from ambient_runner.runs.checkpoints import RunCheckpoint
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
-from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
-from ambient_runner.runs.fork import load_fork
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.lowering_log import LeftOutReporter
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned_runs, recover_run
 from ambient_runner.runs.pending_grants import PendingGrants
-from ambient_runner.runs.pipeline import Pipeline
-from ambient_runner.runs.recent_threads import RecentThreads
 from ambient_runner.runs.run import (
     Actor,
     Agent,
@@ -65,10 +55,9 @@ from ambient_runner.runs.run import (
     StartRequest,
     describe_run,
     enter_run,
-    log_context,
 )
+from ambient_runner.runs.run_starter import RunStarter
 from ambient_runner.runs.server_secrets import ServerSecrets
-from ambient_runner.runs.start import NewRun, accept_run, prepare_first_entries
 from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache, read_despite_retention, require_thread
 
 if TYPE_CHECKING:
@@ -78,10 +67,9 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, Writer
     from ambient_runner.ledger.records import IdempotencyClaim, ThreadInfo, ThreadKey, ThreadStatus
-    from ambient_runner.projections.thread_fork import ForkOrigin
+    from ambient_runner.runs.active import ActiveRun
     from ambient_runner.runs.containment import UncancellableTasks
-    from ambient_runner.runs.fork import Fork
-    from ambient_runner.runs.start import AcceptedRun, RunStart
+    from ambient_runner.runs.run_starter import BegunRun
 
 logger = logging.getLogger(__name__)
 
@@ -126,15 +114,22 @@ class Runner:
         self._middleware = tuple(middleware)
         self.secrets = secrets or ServerSecrets(Secrets(settings.secrets, patterns=settings.secret_patterns))
         self._pending_grants = PendingGrants(grant)
+        self._starter = RunStarter(
+            ledger,
+            agents,
+            settings,
+            self.views,
+            self.secrets,
+            pending_grants=self._pending_grants,
+            announce=announce,
+            check_draining=self._check_draining,
+        )
         self._on_erase = tuple(on_erase)
-        self._announce = announce
-        self._left_out = LeftOutReporter()
         self.uncancellable_tasks: UncancellableTasks = set()
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
         self._readers: Counter[tuple[ThreadKey, str | None]] = Counter()
         """Readers by thread and run; those of the run None follow the thread."""
-        self._recent_threads = RecentThreads()
         self._exit = AsyncExitStack()
         limits = QueueLimits(depth=settings.queue_depth, seconds=settings.queue_wait)
         self._admission = Admission(ledger, limits, self._may_supersede)
@@ -162,15 +157,14 @@ class Runner:
 
         Raises: any Refused; Draining; LedgerError.
         """
-        if self.is_draining:
-            raise Draining
+        self._check_draining()
         agent = self.agents.get(request.agent)
         if agent is None:
             raise UnknownAgent
         key = request.actor.thread_key(request.input.thread_id)
         secrets = self.secrets.for_thread(key)
         self.secrets.check_ids(key, request.input, secrets)
-        if self._may_be_new_thread(request, key):
+        if self._starter.may_be_new_thread(request, key):
             started = None
             with anyio.CancelScope(shield=True):
                 started = await self._begin_thread(request, agent, key, secrets)
@@ -193,14 +187,7 @@ class Runner:
                 lost_leases += 1
         if lost_leases:
             raise ThreadBusy(_LEASE_LOST_REPEATEDLY)
-        logger.error(
-            "Thread %s of %s: no run can start, because the store's data of the thread contradicts itself. "
-            "Continue in a new thread; `ambient threads export` shows what can still be read",
-            key.id,
-            key.owner,
-            extra=log_context("", key.id, request.agent),
-        )
-        raise ThreadDamaged
+        raise report_damage(key, "its record and its entries disagree", agent=request.agent)
 
     async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
         """Stop the thread's run, in any process, or cancel the interrupts it ended with. Return the run's key.
@@ -250,7 +237,7 @@ class Runner:
             info = await require_thread(self.ledger, key)
             return await self.views.view_at(ThreadEpoch(info.key, info.epoch), info.last)
 
-        return await read_despite_retention(read_view)
+        return await read_despite_retention(self.ledger, key, read_view)
 
     async def find_withdrawn_content(self, key: ThreadKey) -> WithdrawnContent | None:
         """Return what the thread's agent has taken back of its stored events; None if nothing. Raises: UnknownThread, LedgerError."""
@@ -385,49 +372,13 @@ class Runner:
             return False
         return newest.id not in (await self.view_thread(key)).transcript.all_ids()
 
-    def _may_be_new_thread(self, request: StartRequest, key: ThreadKey) -> bool:
-        """Return True if the request probably begins a thread, and nothing of it has to wait for the lease."""
-        return (
-            key not in self._recent_threads
-            and request.fork is None
-            and request.size <= LARGE_BYTES
-            and not self._pending_grants.has_source
-        )
-
     async def _begin_thread(
         self, request: StartRequest, agent: Agent, key: ThreadKey, secrets: Secrets
     ) -> Started | None:
-        """Begin a new thread with its first run in one transaction, which saves one of two.
-
-        Return None if the thread exists or the request is refused: then it is decided on the thread as it is, with its lease.
-        """
-        self._recent_threads.add(key)
-        view = ThreadView()
-        new_run = NewRun(key, new_epoch(), uuid.uuid4().hex)
+        """Begin a new thread with its first run, and start its task. Return None if it has to begin with the thread's lease."""
         async with AsyncExitStack() as stack:
-            try:
-                accepted = self._accept_run(request, agent, new_run, view, secrets)
-                agent.check_run(accepted.run)
-                start = prepare_first_entries(accepted, view, tuple(self._announce(accepted.run)))
-                writer = await self.ledger.begin_thread(
-                    key,
-                    new_run.key,
-                    start.facts,
-                    epoch=new_run.epoch,
-                    run_id=accepted.run.input.run_id,
-                    agent=request.agent,
-                    claim=request.claim,
-                    title=start.title,
-                )
-            except LedgerError:
-                raise
-            except RunnerError:
-                return None
-            await stack.enter_async_context(writer)
-            if start.redactor.counts:
-                self.secrets.report_server_secret(key, request.input, "input")
-            active = self._activate_run(request, agent, writer, accepted, start)
-            return self._start_task(active, view, stack, after=0)
+            begun = await self._starter.begin_thread(request, agent, key, secrets, stack)
+            return None if begun is None else self._start_task(begun, stack)
 
     async def _begin_run(self, request: StartRequest, agent: Agent, writer: Writer, secrets: Secrets) -> Started | None:
         """Write the run's first entries and start its task.
@@ -436,23 +387,25 @@ class Runner:
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writer)
-            if self.is_draining:
-                raise Draining
+            self._check_draining()
             try:
-                view = await self._view_at_lease(writer)
+                view = await self._starter.read_view_at_lease(writer)
             except EntriesDropped:
                 return None  # The next attempt begins at the checkpoint that retention has written.
             if view.last_run is None or view.last_run.status != "running":
-                fork = await self._load_fork(request, request.fork, writer) if request.fork else None
-                active, after = await self._write_first_entries(request, agent, writer, view, secrets, fork)
-                return self._start_task(active, view, stack, after)
+                return self._start_task(await self._starter.begin_run(request, agent, writer, view, secrets), stack)
         abandoned = await self.ledger.get_run(writer.thread, view.last_run.key)
         if abandoned is not None:
             await recover_run(self.ledger, abandoned)
         return None
 
-    def _start_task(self, active: ActiveRun, view: ThreadView, stack: AsyncExitStack, after: int) -> Started:
-        """Start the task of a run that has begun after entry `after` of the thread. The task gets the lease, from `stack`."""
+    def _check_draining(self) -> None:
+        if self.is_draining:
+            raise Draining
+
+    def _start_task(self, begun: BegunRun, stack: AsyncExitStack) -> Started:
+        """Start the task of a run that has begun. The task gets the lease, from `stack`."""
+        active, view = begun.active, begun.view
         writer = active.writer
         active.checkpoint = RunCheckpoint(self.views, writer, view)
         self._active[active.run.key] = self._by_thread[active.run.thread] = active
@@ -460,124 +413,7 @@ class Runner:
         metrics.RUNS_ACTIVE.inc()
         self._tasks.start_soon(self._run_task, active, stack.pop_all())
         end = view.last_run.end or None if view.last_run else 0
-        return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after, previous_end=end)
-
-    async def _load_fork(self, request: StartRequest, origin: ForkOrigin, writer: Writer) -> Fork:
-        """Return the copy that the thread begins with. Raises: ThreadExists if it is not new; and as `load_fork`."""
-        if writer.last:
-            raise ThreadExists
-        return await load_fork(self.ledger, self.views, self.agents, request, origin)
-
-    async def _write_first_entries(
-        self,
-        request: StartRequest,
-        agent: Agent,
-        writer: Writer,
-        view: ThreadView,
-        secrets: Secrets,
-        fork: Fork | None,
-    ) -> tuple[ActiveRun, int]:
-        """Accept the request and write the run's first entries. Return the run, and the seq before them."""
-        if fork is not None:
-            request, view = fork.request, fork.view
-        size = max(request.size, view.state.measure_size(LARGE_BYTES))
-        if size > LARGE_BYTES:
-            view = view.copy()  # For the worker thread: reading a view joins its deltas, and others read this one.
-        accepted = await run_in_thread_if_large(
-            size,
-            self._accept_run,
-            request,
-            agent,
-            NewRun(writer.thread, writer.epoch, writer.run),
-            view,
-            secrets,
-            is_fork=fork is not None,
-        )
-        if fork is not None:
-            accepted = replace(accepted, run=replace(accepted.run, source_memory=fork.memory))
-        run = accepted.run
-        agent.check_run(run)
-        searched = secrets.searches
-        await self._pending_grants.wait_for_grant(run, writer)
-        if self.is_draining:
-            raise Draining
-        if secrets.searches != searched:  # What was granted may be in the ids.
-            self.secrets.check_ids(run.thread, request.input, secrets)
-        start = await run_in_thread_if_large(
-            size,
-            prepare_first_entries,
-            accepted,
-            view,
-            tuple(self._announce(run)),
-            forked=fork.fact if fork else None,
-        )
-        if start.redactor.counts:
-            await run_in_thread_if_large(size, self.secrets.report_server_secret, run.thread, request.input, "input")
-        first = await writer.begin_run(
-            start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim, title=start.title
-        )
-        active = self._activate_run(request, agent, writer, accepted, start)
-        if view.open_interrupts or view.pending_calls:
-            active.load_view = partial(self.views.view_at, ThreadEpoch(writer.thread, writer.epoch))
-        return active, first - 1
-
-    def _accept_run(
-        self,
-        request: StartRequest,
-        agent: Agent,
-        new_run: NewRun,
-        view: ThreadView,
-        secrets: Secrets,
-        *,
-        is_fork: bool = False,
-    ) -> AcceptedRun:
-        return accept_run(
-            request,
-            new_run,
-            view,
-            agent,
-            "server" if is_fork else self.settings.history_mode,
-            secrets,
-            adopt_history=self.settings.adopt_history,
-        )
-
-    def _activate_run(
-        self, request: StartRequest, agent: Agent, writer: Writer, accepted: AcceptedRun, start: RunStart
-    ) -> ActiveRun:
-        """Report what the agent does not get, and return the handles of a run that has begun."""
-        run = accepted.run
-        if accepted.left_out:
-            self._left_out.report(request.agent, accepted.left_out, Redactor(run.secrets).redact_text)
-        if start.removed_count:
-            logger.info(
-                "Run %s rewinds thread %s by %d messages",
-                writer.run,
-                writer.thread.id,
-                start.removed_count,
-                extra=log_context(writer.run, writer.thread.id, request.agent),
-            )
-        pipeline = Pipeline(writer, start.repairer, start.redactor, run.input.state)
-        return ActiveRun(
-            run=run,
-            agent=agent,
-            writer=writer,
-            pipeline=pipeline,
-            timeouts=self.settings.timeouts_for(request.agent),
-            store_patience=self.settings.store_patience,
-            on_end=request.on_end,
-        )
-
-    async def _view_at_lease(self, writer: Writer) -> ThreadView:
-        """Return the thread's view when the lease was acquired. No other run can write while it is held.
-
-        Raises: LeaseLost if the thread was erased since; LedgerError.
-        """
-        if not writer.last:
-            return ThreadView()
-        try:
-            return await self.views.view_at(ThreadEpoch(writer.thread, writer.epoch), writer.last)
-        except UnknownThread as error:
-            raise LeaseLost from error
+        return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=begun.after, previous_end=end)
 
     async def _run_task(self, active: ActiveRun, stack: AsyncExitStack) -> None:
         """The run's task: execute it, write its end, release the lease."""
@@ -606,7 +442,7 @@ class Runner:
                 del self._by_thread[active.run.thread]
             self.views.untrack(ThreadEpoch(active.writer.thread, active.writer.epoch))
             active.done.set()
-            _record_metrics(active, time.monotonic() - started_at)
+            metrics.record_run(active, time.monotonic() - started_at)
 
     async def _run_maintenance(self) -> None:
         while True:
@@ -622,15 +458,3 @@ def _status_after(view: ThreadView, fact: Fact) -> ThreadStatus:
     after = view.copy()
     after.apply(Batch(first=view.seq + 1, owner=fact.owner, kind=fact.kind, run="", ts=0, lines=[fact.body]))
     return thread_status(after)
-
-
-def _record_metrics(active: ActiveRun, seconds: float) -> None:
-    metrics.RUNS_ACTIVE.dec()
-    metrics.RUN_SECONDS.observe(seconds)
-    metrics.EVENTS.inc(active.writer.appended_count)
-    terminal = active.pipeline.terminal_event
-    metrics.RUNS.labels(outcome_name(terminal) if terminal else "lost").inc()
-    for rule, times in active.pipeline.repair_counts.items():
-        metrics.REPAIRS.labels(rule).inc(times)
-    for kind, times in active.pipeline.redaction_counts.items():
-        metrics.REDACTIONS.labels(kind).inc(times)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ambient_runner.errors import EntriesDropped, UnknownThread
 from ambient_runner.ledger.batches import slice_batch
+from ambient_runner.ledger.damage import report_damage, report_decode_errors
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import is_terminal_line
@@ -36,7 +37,7 @@ _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
 _MAX_ATTEMPTS = 100
 """Times that a read is tried while retention drops what it reads. Each failure means that another run has ended meanwhile: on a busy
-machine, with short runs, half of the attempts meet one. Entries that are missing for good are still refused within a second."""
+machine, with short runs, half of the attempts meet one."""
 
 DEFAULT_CACHE_BYTES = 128 << 20
 """Bytes of cached views by default."""
@@ -59,14 +60,19 @@ async def require_thread(ledger: Ledger, key: ThreadKey) -> ThreadInfo:
     return info
 
 
-async def read_despite_retention(read: Callable[[], Awaitable[T]]) -> T:
+async def read_despite_retention(ledger: Ledger, key: ThreadKey, read: Callable[[], Awaitable[T]]) -> T:
     """Return what `read` returns. It is called again if retention dropped entries between its reads, so it has to begin with the row.
 
-    Raises: whatever `read` raises.
+    Raises: ThreadDamaged if entries are missing that retention has not dropped; whatever `read` raises.
     """
+    before: ThreadInfo | None = None
     for _ in range(_MAX_ATTEMPTS - 1):
         with suppress(EntriesDropped):
             return await read()
+        info = await ledger.get_thread(key)
+        if info and before and (info.epoch, info.first) == (before.epoch, before.first):
+            raise report_damage(key, "entries are missing that retention has not dropped", agent=info.agent)
+        before = info
     return await read()
 
 
@@ -77,7 +83,8 @@ async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None,
     """
     checkpoint = await ledger.get_checkpoint(key, until, epoch=epoch)
     while True:
-        view = await _restore_checkpoint(checkpoint) if checkpoint else ThreadView()
+        with report_decode_errors(key):
+            view = await _restore_checkpoint(checkpoint) if checkpoint else ThreadView()
         try:
             await advance_view(ledger, key, view, until=until, epoch=epoch)
         except EntriesDropped:
@@ -117,7 +124,8 @@ async def advance_view(
             raise EntriesDropped
         if not batches:
             return
-        await _fold_batches(view, batches)
+        with report_decode_errors(key):
+            await _fold_batches(view, batches)
 
 
 async def _fold_batches(view: ThreadView, batches: Iterable[Batch]) -> None:
@@ -186,6 +194,15 @@ class _LiveView:
 
     def add_batch(self, batch: Batch) -> None:
         if batch.first != self._next:
+            return
+        if (
+            batch.text is not None
+            and batch.run == self._run
+            and len(batch.lines) < _MIN_SLICE_LINES
+            and 0 < len(self._lines) < _FOLD_LINES
+        ):  # One more short text of the run: what follows would do the same, with more checks.
+            self._lines += batch.lines
+            self._next = batch.last + 1
             return
         if _longest_line(batch) > LARGE_BYTES:
             self._next = 0  # Folded in a thread by those who need it, from the ledger.
@@ -416,6 +433,7 @@ class ReaderViews:
         ):
             return None
         view = known if known is self._own else known.copy()
-        new = (batch for batch in batches if batch.last > view.seq and batch.first <= seq)
-        await _fold_batches(view, (slice_batch(batch, view.seq + 1, seq) for batch in new))
+        if view.seq < seq:
+            new = (batch for batch in batches if batch.last > view.seq and batch.first <= seq)
+            await _fold_batches(view, (slice_batch(batch, view.seq + 1, seq) for batch in new))
         return view

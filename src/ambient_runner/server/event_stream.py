@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 from starlette.responses import Response
 
-from ambient_runner.errors import EntriesDropped, LedgerError, Refused
+from ambient_runner.errors import EntriesDropped, LedgerError, Refused, ThreadDamaged
 from ambient_runner.ledger.batches import split_batch
+from ambient_runner.ledger.damage import report_decode_errors
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.server import metrics
-from ambient_runner.server.direct_send import SERVER_CONNECTION, abort_connection, start_send
+from ambient_runner.server.direct_send import SERVER_CONNECTION, abort_connection, is_closing, start_send
 from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.stream_start import WINDOW_BYTES
 
@@ -169,14 +170,21 @@ class EventStream(Response):
 
     async def _pump_batches(self, send: Send) -> None:
         try:
-            while not await self._pump_to_gap(send):
-                if self._restart is None or self._is_run_open:
-                    self._end_incomplete()
-                    return
-                self._begin_at(await self._restart(self._sent_seq))
+            with report_decode_errors(self._thread_epoch.key):
+                await self._pump_over_gaps(send)
+        except ThreadDamaged:
+            self._is_incomplete = True  # More was stored than can be read: no client must take this for the whole.
         except (Refused, LedgerError):
             # The thread was erased, or the store failed. A resume gets the error; a client must not take half a run for the whole.
             self._is_incomplete = self._is_run_open or isinstance(self._until, UntilRunEnds)
+
+    async def _pump_over_gaps(self, send: Send) -> None:
+        """Send the frames from the start on, and go on after each gap that can be announced. Raises: Refused, LedgerError."""
+        while not await self._pump_to_gap(send):
+            if self._restart is None or self._is_run_open:
+                self._end_incomplete()
+                return
+            self._begin_at(await self._restart(self._sent_seq))
 
     async def _pump_to_gap(self, send: Send) -> bool:
         """Send the frames from the start on. Return False where retention has dropped what follows, True at the end.
@@ -251,10 +259,9 @@ class EventStream(Response):
             or self._is_sending
             or batch.first != tail.position + 1
             or batch.size > _MAX_DIRECT_BYTES
-            or self._until.ends_with(batch)
+            # Nearly all batches are deltas of a message: no end, and no snapshot.
+            or (batch.text is None and (self._until.ends_with(batch) or self._framer.view_seqs(batch)))
         ):
-            return False
-        if self._framer.view_seqs(batch):
             return False
         tail.position = batch.last
         self._sent_seq, self._is_run_open = batch.last, _leaves_run_open(batch, self._is_run_open)
@@ -292,6 +299,8 @@ class EventStream(Response):
         while batches and size < _PIECE_BYTES and not is_end:
             batch = batches.popleft()
             if batch.size > _MAX_SHARED_BYTES:
+                if batch.text is not None:
+                    self._views.contribute(batch)  # Whole: its parts have no joined text, and would be decoded.
                 batch, rest = split_batch(batch, _PIECE_BYTES)
                 batches.extendleft(reversed(rest))
             # The view is made of batches this reader has: contribute them, so that nothing is read again.
@@ -343,7 +352,9 @@ class EventStream(Response):
         """Drop a client that has not read for too long; send a ping if one is due before the next check. See `MonitoredStream`."""
         settings = self._runtime.settings
         if self._is_sending:
-            if now - self._sent_at >= settings.slow_reader:
+            # The protocol of `ambient serve` may have cut the client already, and counted it.
+            is_cut = self._server_send is not None and is_closing(self._server_send)
+            if now - self._sent_at >= settings.slow_reader and not is_cut:
                 metrics.SLOW_CLIENTS_CLOSED.inc()
                 self._is_client_gone = self._is_incomplete = True
                 self._pumping.cancel()
@@ -381,6 +392,6 @@ class EventStream(Response):
 
 def _leaves_run_open(batch: Batch, was_open: bool) -> bool:
     """Return True if a reader that has this batch is within a run."""
-    if batch.owner != RUNTIME:
-        return was_open
-    return batch.text is not None or not is_terminal_line(batch.lines[-1])
+    if batch.text is not None:
+        return True
+    return was_open if batch.owner != RUNTIME else not is_terminal_line(batch.lines[-1])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
+
+from anyio import to_thread
 
 from ambient_runner.errors import InvalidInput, PayloadTooLarge, RequestTimedOut, UnsupportedMediaType
 from ambient_runner.projections.thread_fork import ForkOrigin
@@ -162,11 +164,20 @@ def wants_async_response(request: Request) -> bool:
     return any(each.partition(";")[0].strip().lower() == RESPOND_ASYNC for each in preferences)
 
 
-async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] | None = None) -> bytes:
-    """Return the whole body, which has one of these types; the default is JSON of any kind.
+async def read_run_body(request: Request, limit: int) -> bytes:
+    """Return the whole JSON text of a run input. `parse_input` counts its values, where it parses them. Raises: as `read_body`."""
+    return await _read_json(request, limit, None)
 
-    Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded, RequestTimedOut, InvalidInput.
+
+async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] | None = None) -> bytes:
+    """Return the whole JSON text of a request, which has one of these types; the default is JSON of any kind.
+
+    Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded or if it has too many values, RequestTimedOut.
     """
+    return await _check_values(await _read_json(request, limit, media_types))
+
+
+async def _read_json(request: Request, limit: int, media_types: tuple[str, ...] | None) -> bytes:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not (_is_json_type(media_type) if media_types is None else media_type in media_types):
         raise UnsupportedMediaType
@@ -185,6 +196,14 @@ async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...
     except TimeoutError as error:
         raise RequestTimedOut from error
     return bytes(body)
+
+
+async def _check_values(body: bytes) -> bytes:
+    """Return the body, whose values are counted, whatever a route decodes of it. Raises: PayloadTooLarge."""
+    if len(body) > strict_json.MAX_VALUES:  # A shorter one cannot have more values.
+        with suppress(InvalidInput):  # The route refuses it, with its own code.
+            await to_thread.run_sync(strict_json.check_value_count, body)
+    return body
 
 
 async def read_chunks(request: Request) -> AsyncGenerator[bytes, None]:

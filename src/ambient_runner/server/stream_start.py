@@ -29,7 +29,7 @@ class StreamStart:
     framer: Framer
     preface: bytes = b""
     view: ThreadView | None = None
-    """The thread as of that entry, if it is known."""
+    """The thread as of that entry, or of the first one that needs a view, if it is known."""
     batches: Sequence[Batch] = ()
     """The batches that follow it, if they are known: retention may drop them before the stream opens."""
     is_run_open: bool = False

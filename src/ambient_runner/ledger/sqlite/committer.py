@@ -128,12 +128,12 @@ class Committer(threading.Thread):
     def _run_loop(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._commands = SqliteCommands(connection, self._worker)
-        self._checkpointer = WalCheckpointer(self._path)
         try:
             self._retry_while_locked(lambda: self._in_transaction(self._worker.register))
             self._file.remember()
             self._renewed = self._worker.clock()
             self._poller = ChangePoller(connection)
+            self._checkpointer = WalCheckpointer(self._path)
         except StoreUnusable as error:
             self._callbacks.on_opened(ConfigError(error.message))
             return
@@ -189,7 +189,9 @@ class Committer(threading.Thread):
         try:
             self._file.check_path()
             self._outage.end()
-            if changes := self._read_changes():
+            with self._file.detect_damage():
+                changes = self._read_changes()
+            if changes:
                 self._callbacks.on_outcome(CommitOutcome(changes=changes))
         except StoreUnusable as error:
             self._callbacks.on_outcome(self._unusable_outcome([], error))
@@ -209,7 +211,8 @@ class Committer(threading.Thread):
         outcome = CommitOutcome()
         began = time.monotonic()
         try:
-            self._try_commit(work, outcome)
+            with self._file.detect_damage():
+                self._try_commit(work, outcome)
         except StoreUnusable as error:
             self._roll_back()
             outcome = self._unusable_outcome(work, error)

@@ -78,7 +78,10 @@ def database_path(url: str) -> Path | None:
 
 
 def connect(path: Path, *, reader: bool = False) -> sqlite3.Connection:
-    """Open a connection with our pragmas. A reader may be used by one thread after another, and SQLite waits for its locks."""
+    """Open a connection with our pragmas.
+
+    A reader may be used by one thread after another, and SQLite waits for its locks. It may also run WAL checkpoints.
+    """
     connection = sqlite3.connect(
         path.absolute(),  # SQLite would read a name such as `file:threads.db` as a URI
         timeout=BUSY_TIMEOUT if reader else 0,

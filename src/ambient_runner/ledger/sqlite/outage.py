@@ -65,9 +65,11 @@ class Outage:
             )
 
     def mark_unusable(self, error: StoreUnusable) -> None:
-        """Record that the store was changed underneath. Waiting does not help, but the file may be put back."""
+        """Record that the store was changed underneath. Waiting does not help, but a missing file may be put back."""
         if not isinstance(self.failure, StoreUnusable):
-            logger.critical("The store %s cannot be used any more: %s", self._path, error.message)
+            logger.critical(
+                "The store %s cannot be used any more: %s", self._path, error.message, exc_info=error.__cause__
+            )
         self.failure, self._since = error, None
 
     def end(self) -> None:

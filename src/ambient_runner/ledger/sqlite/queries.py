@@ -6,10 +6,12 @@ They are short on purpose: an open read transaction keeps the WAL from being tru
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.batches import slice_batch, take_batches
+from ambient_runner.ledger.damage import report_damage
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     Batch,
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.sqlite.workers import Worker
 
 
-_THREAD_NO = "SELECT no, epoch FROM thread WHERE tenant = ? AND owner = ? AND id = ?"
 # Entries are numbered without gaps, so the last span of a thread ends at its newest indexed seq; a trimmed thread continues from its floor.
 LAST_INDEXED = "coalesce((SELECT last FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), t.floor)"
+_THREAD = f"""
+SELECT t.no, t.epoch, t.floor, {LAST_INDEXED} FROM thread t WHERE t.tenant = ? AND t.owner = ? AND t.id = ?
+"""  # noqa: S608  our own text
 OPEN_RUN = 1 << 40
 """`run.last` of a run without a terminal entry."""
 _RUN = """
@@ -45,7 +49,7 @@ FROM run r JOIN thread t ON t.no = r.thread_no
 LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
 WHERE r.last = 1099511627776
 """
-_BATCH = "b.first, b.owner, b.kind, b.run, b.ts, b.body"
+_BATCH = "b.first, b.last, b.owner, b.kind, b.run, b.ts, b.body"
 _KEY = "SELECT digest, owner, id, run FROM idempotency WHERE scope = ? AND tenant = ? AND used > ?"
 
 
@@ -83,8 +87,12 @@ def find_idempotency_record(
 def read_batches(
     connection: sqlite3.Connection, key: ThreadKey, epoch: str, after: int, until: int | None, limit: int
 ) -> list[Batch]:
-    """Return batches of the thread with that epoch (of any if it is empty). Raises: UnknownThread if that thread was erased."""
-    found = connection.execute(_THREAD_NO, key).fetchone()
+    """Return batches of the thread with that epoch (of any if it is empty).
+
+    They end before an entry that is missing though retention has not dropped it, and before a damaged row; a read that begins there raises.
+    Raises: UnknownThread if that thread was erased; ThreadDamaged.
+    """
+    found = connection.execute(_THREAD, key).fetchone()
     if found is None or (epoch and found[1] != epoch):
         if epoch:
             raise UnknownThread
@@ -92,8 +100,15 @@ def read_batches(
     after, last = min(after, MAX_SEQ - 1), MAX_SEQ if until is None else min(until, MAX_SEQ)
     if after >= last:
         return []
-    rows = row_index.batch_rows(connection, found[0], _BATCH, after + 1, last)
-    return take_batches((slice_batch(batch, after + 1, last) for batch in _batches_up_to(rows, limit)), limit)
+    no, _, floor, indexed = found
+    first = max(after, floor) + 1
+    # Closed here: a traceback would keep the rows, and their statement, for longer than the connection.
+    with closing(row_index.batch_rows(connection, no, _BATCH, after + 1, last)) as rows:
+        intact = _intact_batches(key, rows, first, limit)
+        batches = take_batches((slice_batch(batch, after + 1, last) for batch in intact), limit)
+    if not batches and first <= min(last, indexed):
+        raise report_damage(key, f"entry {first} is missing")
+    return batches
 
 
 def is_free(connection: sqlite3.Connection, worker: Worker, key: ThreadKey, ticket: int | None) -> bool:
@@ -122,13 +137,25 @@ def _run_info(row: Any) -> RunInfo | None:
     return RunInfo(key=key, thread=thread_key, run_id=run_id, first=first, last=0 if last == OPEN_RUN else last)
 
 
-def _batches_up_to(rows: Iterable[Any], limit: int) -> Iterator[Batch]:
-    """Yield the first batches, and no more than fit into `limit` bytes. A row that does not fit is not even split into its lines."""
-    size = 0
-    for first, owner, kind, run_key, ts, body in rows:
+def _intact_batches(key: ThreadKey, rows: Iterable[Any], begin: int, limit: int) -> Iterator[Batch]:
+    """Yield the batches from entry `begin` on, up to a gap or a row with another number of lines, no more than fit into `limit` bytes.
+
+    A row that does not fit is not even split into its lines. Raises: ThreadDamaged if there is none to yield before that.
+    """
+    size, expected = 0, begin
+    for first, last, owner, kind, run_key, ts, body in rows:
         if size and size + len(body) > limit:
             return
-        lines = body.split(b"\n")
+        # The first batch may begin earlier, and the caller slices it.
+        if first > expected or (size and first < expected):
+            if size:
+                return
+            raise report_damage(key, f"entry {expected} is missing")
+        lines = body.split(b"\n") if isinstance(body, bytes) else []
+        if len(lines) != last - first + 1:
+            if size:
+                return
+            raise report_damage(key, f"entries {first} to {last} are {len(lines)} lines")
         line_bytes = len(body) - len(lines) + 1
         yield Batch(first=first, owner=owner, kind=kind, run=run_key, ts=ts, lines=lines, size=line_bytes)
-        size += len(body)
+        size, expected = size + len(body), last + 1

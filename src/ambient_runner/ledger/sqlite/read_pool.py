@@ -49,7 +49,7 @@ class ReadPool:
             connection.close()
 
     def _run_in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with map_sqlite_errors():
+        with map_sqlite_errors(), self._file.detect_damage():
             connection = self._take_connection()
             try:
                 connection.execute("BEGIN")

@@ -16,7 +16,7 @@ import msgspec
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 SPAN_ROWS = 32
@@ -59,7 +59,7 @@ MAX_SEQ = (1 << 62) - 1
 
 def batch_rows(
     connection: sqlite3.Connection, no: int, columns: str, first: int = 1, until: int = MAX_SEQ
-) -> Iterator[tuple[Any, ...]]:
+) -> Generator[tuple[Any, ...]]:
     """Yield columns (of `b`) of the thread's batches with entries from `first` to `until`, in order."""
     span = {"no": no, "first": first, "until": until}
     yield from connection.execute(_INDEXED_ROWS.format(columns=columns), span)

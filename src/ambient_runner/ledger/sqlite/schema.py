@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.config.private_dir import make_private_dir
 from ambient_runner.errors import ConfigError
-from ambient_runner.ledger.process_identity import describe_process
+from ambient_runner.ledger.process_identity import describe_process, file_identity, list_open_files
 from ambient_runner.ledger.sqlite.connection import (
     APPLICATION_ID,
     begin_immediate,
@@ -27,6 +27,8 @@ from ambient_runner.ledger.thread_search import fold_case
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ambient_runner.ledger.process_identity import Process
 
 __all__ = ["known_version", "prepare_database", "read_version"]
 
@@ -82,6 +84,8 @@ def _apply_migrations(connection: sqlite3.Connection, path: Path) -> None:
         steps = _read_migrations()[version:]
         if steps and version:
             _refuse_live_workers(connection, path, version)
+        elif version:
+            _refuse_second_index(connection, path)
         for step in steps:
             for statement in _split_statements(step):
                 connection.execute(statement)
@@ -103,6 +107,30 @@ def _refuse_live_workers(connection: sqlite3.Connection, path: Path, version: in
             f"{path} has schema {version} and this version needs schema {known_version()}, but an older version still uses the file: "
             f"{names}. Stop it, then start this one again; its migration takes a moment."
         )
+
+
+def _refuse_second_index(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse to write beside a process whose index (-shm) was deleted: the locks are in it, so they would not be shared.
+
+    Raises: ConfigError.
+    """
+    if processes := [process for process in list_live_processes(connection) if _has_another_index(process, path)]:
+        names = ", ".join(map(describe_process, processes))
+        raise ConfigError(
+            f"The file {path}-shm was deleted or replaced while a process used the store: {names}. Both would overwrite what the other "
+            "stores. Stop it, then start this one again."
+        )
+
+
+def _has_another_index(process: Process, path: Path) -> bool:
+    """Return True if a process has certainly opened the database with another index than the one beside it now."""
+    file = path.resolve()
+    try:
+        database, index = (file_identity(each.stat()) for each in (file, file.with_name(f"{file.name}-shm")))
+    except OSError:
+        return False
+    files = list_open_files(process)
+    return database in files and index not in files
 
 
 def _sha256_hex(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 import time
@@ -15,8 +14,6 @@ from ambient_runner.ledger.sqlite.connection import connect, map_sqlite_errors
 if TYPE_CHECKING:
     from pathlib import Path
 
-logger = logging.getLogger(__name__)
-
 CHECKPOINT_BYTES = 4 << 20
 """Bytes written since the last checkpoint after which the next one is due."""
 MAX_WAL_PAGES = 16_000
@@ -24,11 +21,15 @@ MAX_WAL_PAGES = 16_000
 
 
 class WalCheckpointer(threading.Thread):
-    """Runs passive checkpoints once enough was written. They never block a writer or a reader."""
+    """Runs passive checkpoints once enough was written. They never block a writer or a reader.
+
+    The connection is opened here, not on the thread: whoever opens the store learns of a file that cannot be opened.
+    Raises: sqlite3.Error.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(name="ledger-checkpoints", daemon=True)
-        self._path = path
+        self._connection = connect(path, reader=True)
         self._due = threading.Event()
         self._is_closing = False
         self._written = 0
@@ -47,21 +48,16 @@ class WalCheckpointer(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        try:
-            connection = connect(self._path)
-        except sqlite3.Error:
-            logger.exception("Cannot open the store %s for WAL checkpoints; its WAL will grow", self._path)
-            return
-        with closing(connection):
+        with closing(self._connection):
             while not self._is_closing:
                 self._due.wait()
                 self._due.clear()
                 if not self._is_closing:
-                    self._run_checkpoint(connection)
+                    self._run_checkpoint()
 
-    def _run_checkpoint(self, connection: sqlite3.Connection) -> None:
+    def _run_checkpoint(self) -> None:
         try:
-            _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            _, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error:
             return  # The WAL only grows meanwhile; a failing disk shows at the next commit.
         self.is_overdue = pages > MAX_WAL_PAGES

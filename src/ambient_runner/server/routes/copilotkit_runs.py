@@ -107,16 +107,17 @@ class CopilotKitRuns:
         run_input = (await parse_run_input(self._runtime, body)).input
         runner = await self._runtime.ensure_runner()
         profile = self._profile(request, agent, run_input)
+        key = actor.thread_key(run_input.thread_id)
 
         async def open_connect() -> Response:
-            info = await runner.ledger.get_thread(actor.thread_key(run_input.thread_id))
+            info = await runner.ledger.get_thread(key)
             if info is None:
                 return _stream_response(request, ())
             if info.agent != agent:
                 raise AgentMismatch
             return await self._open_connect(request, runner, info, profile)
 
-        return await read_despite_retention(open_connect)
+        return await read_despite_retention(runner.ledger, key, open_connect)
 
     async def stop(self, actor: Actor, agent_id: str, thread_id: str, body: bytes) -> Response:
         """Stop the run with the client's id in the body, or the active one if it names none. Raises: Refused."""

@@ -17,6 +17,7 @@ from ambient_runner.protocol.copilotkit_input import parse_annotation
 from ambient_runner.protocol.profiles import profile_for_version
 from ambient_runner.runs.event_reader import read_stored_batches
 from ambient_runner.runs.view_cache import load_view, read_despite_retention, require_thread
+from ambient_runner.server.bounded_send import LargeJsonResponse
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import parse_thread_id
 from ambient_runner.server.routes.feedback import langfuse_scores, submit_feedback
@@ -90,23 +91,24 @@ class CopilotKitThreads:
     async def inspect_messages(self, actor: Actor, thread_id: str) -> Response:
         """Return the messages of a thread. Raises: UnknownThread."""
         snapshot = await read_messages(self._runtime, actor.thread_key(thread_id))
-        return JsonResponse({"messages": [inspector_message(message) for message in snapshot.messages]})
+        return self._large_response({"messages": [inspector_message(message) for message in snapshot.messages]})
 
     async def inspect_state(self, actor: Actor, thread_id: str) -> Response:
         """Return the visible state of a thread. Raises: UnknownThread."""
         runner, key = await self._runtime.ensure_runner(), actor.thread_key(thread_id)
         view = await runner.view_thread(key)
         line = await encode_visible_state(view.state, await hidden_keys(runner, key))
-        return JsonResponse({"state": msgspec.Raw(line)})
+        return self._large_response({"state": msgspec.Raw(line)})
 
     async def inspect_events(self, actor: Actor, thread_id: str) -> Response:
         """Return the newest events of a thread, without the snapshots of its messages. Raises: UnknownThread."""
-        runner = await self._runtime.ensure_runner()
+        runner, key = await self._runtime.ensure_runner(), actor.thread_key(thread_id)
 
         async def read_events() -> list[bytes]:
-            return await self._read_events(runner, await require_thread(runner.ledger, actor.thread_key(thread_id)))
+            return await self._read_events(runner, await require_thread(runner.ledger, key))
 
-        return JsonResponse({"events": [msgspec.Raw(line) for line in await read_despite_retention(read_events)]})
+        lines = await read_despite_retention(runner.ledger, key, read_events)
+        return self._large_response({"events": [msgspec.Raw(line) for line in lines]})
 
     async def annotate(self, request: Request, actor: Actor, body: bytes) -> Response:
         """Store feedback, once for each id of the client. Raises: InvalidInput, UnknownThread."""
@@ -123,6 +125,9 @@ class CopilotKitThreads:
             except IdempotencyConflict:  # Stored since, by another request, maybe in another process.
                 is_duplicate = True
         return JsonResponse({"id": annotation.event_id, "duplicate": is_duplicate})
+
+    def _large_response(self, content: Any) -> Response:
+        return LargeJsonResponse(content, slow_reader=self._runtime.settings.slow_reader)
 
     def _to_list_query(self, query: QueryParams, agent_id: str) -> QueryParams:
         """Return the query of CopilotKit's list as that of `GET /thread/list`."""

@@ -136,7 +136,7 @@ async def _find_start(
             raise UnknownThread
         return await _read_start(runtime, runner, query, newer, cursor)
 
-    return await read_despite_retention(find_start)
+    return await read_despite_retention(runner.ledger, thread.key, find_start)
 
 
 async def _read_start(
@@ -165,10 +165,16 @@ async def _read_following(runner: Runner, info: ThreadInfo, after: int) -> list[
 
 
 async def _add_view(runner: Runner, info: ThreadInfo, start: StreamStart) -> StreamStart:
-    """Return the start with the view that the snapshots in its batches need. Raises: EntriesDropped, UnknownThread, LedgerError."""
-    if start.view is not None or not any(start.framer.view_seqs(batch) for batch in start.batches):
+    """Return the start with the view that the first snapshot in its batches needs. Raises: EntriesDropped, UnknownThread, LedgerError.
+
+    It is as of that snapshot and not of the start: near the end of a long run, a checkpoint is between the two.
+    """
+    if start.view is not None:
         return start
-    return replace(start, view=await load_view(runner.ledger, info.key, until=start.after, epoch=info.epoch))
+    seq = next((seqs[0] for batch in start.batches if (seqs := start.framer.view_seqs(batch))), None)
+    if seq is None:
+        return start
+    return replace(start, view=await load_view(runner.ledger, info.key, until=seq, epoch=info.epoch))
 
 
 async def _find_run(runner: Runner, info: ThreadInfo, key: str | None) -> RunInfo | None:
@@ -306,7 +312,7 @@ async def _list_runs(runtime: ServerRuntime, request: Request, key: ThreadKey) -
         before = None if text is None else _parse_seq(text, info)
         return info, await list_retained_runs(ledger, info, limit=limit, before=before)
 
-    info, runs = await read_despite_retention(read_runs)
+    info, runs = await read_despite_retention(ledger, key, read_runs)
     next_page = format_cursor(info.epoch, runs[-1].info.first) if len(runs) == limit else None
     return JsonResponse({"runs": [_listed_run(run, info.epoch) for run in runs], "next": next_page})
 

@@ -21,6 +21,7 @@ from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, enco
 from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.interrupt_answers import check_state_is_free
 from ambient_runner.runs.view_cache import require_thread
+from ambient_runner.server.bounded_send import LargeJsonResponse
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import read_body, read_object
 from ambient_runner.server.routes.base import YieldingRoute
@@ -50,14 +51,15 @@ def thread_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     @router.get("/message_snapshot/{id:path}")
     async def message_snapshot(request: Request, id: str) -> Response:  # noqa: A002
         key = (await guard(request)).thread_key(id)
-        return JsonResponse(encode_event(await read_messages(runtime, key)))
+        messages = encode_event(await read_messages(runtime, key))
+        return LargeJsonResponse(messages, slow_reader=runtime.settings.slow_reader)
 
     @router.get("/state_snapshot/{id:path}")
     async def state_snapshot(request: Request, id: str) -> Response:  # noqa: A002
         key = (await guard(request)).thread_key(id)
         runner = await runtime.ensure_runner()
         view = await runner.view_thread(key)
-        return await _state_response(view.state, await hidden_keys(runner, key))
+        return await _state_response(runtime, view.state, await hidden_keys(runner, key))
 
     @router.patch("/state/{id:path}")
     async def patch_state(request: Request, id: str) -> Response:  # noqa: A002
@@ -137,7 +139,7 @@ async def label_thread(runner: Runner, key: ThreadKey, labels: ThreadLabels) -> 
 async def _patch_response(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
     body = await read_patch(request)
     runner = await runtime.ensure_runner()
-    return await _state_response(*await patch_state(runner, key, body))
+    return await _state_response(runtime, *await patch_state(runner, key, body))
 
 
 async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[SharedState, frozenset[str]]:
@@ -178,9 +180,10 @@ async def read_patch(request: Request) -> bytes:
     return await read_body(request, _MAX_PATCH_BYTES, media_types=_PATCH_TYPES)
 
 
-async def _state_response(state: SharedState, hidden: frozenset[str]) -> JsonResponse:
+async def _state_response(runtime: ServerRuntime, state: SharedState, hidden: frozenset[str]) -> Response:
     line = await encode_visible_state(state, hidden)
-    return JsonResponse(encode_event(StateSnapshot(snapshot=msgspec.Raw(line))))
+    snapshot = encode_event(StateSnapshot(snapshot=msgspec.Raw(line)))
+    return LargeJsonResponse(snapshot, slow_reader=runtime.settings.slow_reader)
 
 
 async def encode_visible_state(state: SharedState, hidden: frozenset[str]) -> bytes:
