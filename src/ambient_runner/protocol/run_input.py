@@ -24,6 +24,8 @@ from ambient_runner.protocol.strict_messages import split_strict_messages
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ambient_runner.protocol.strict_messages import PostedMessages
+
 __all__ = ["ParsedInput", "newest_user_message", "parse_input"]
 
 _LIMITS = {"messages": 10_000, "tools": 1_000, "context": 1_000, "resume": 10_000}
@@ -42,12 +44,15 @@ class ParsedInput:
     """Reason why the first of the skipped messages is not in `input`; empty if none was skipped."""
 
 
-def parse_input(body: bytes) -> ParsedInput:
-    """Return the run input in a request body. Raises: InvalidInput, naming the field that is wrong; PayloadTooLarge."""
+def parse_input(body: bytes, message_cache: PostedMessages | None = None) -> ParsedInput:
+    """Return the run input in a request body. Messages that are in `message_cache`, from an earlier body, are not decoded again.
+
+    Raises: InvalidInput, naming the field that is wrong; PayloadTooLarge.
+    """
     strict_json.check_value_count(body)
     members = _split_members(body)
     _check_counts(members)
-    split = split_strict_messages(body, members)
+    split = split_strict_messages(body, members, message_cache)
     if split is not None:
         with suppress(InvalidInput):  # Refused below, with the positions in the whole body.
             return _read_input(split.rest, split.messages)

@@ -5,7 +5,7 @@ Messages that need leniency are left to `lenient.py`, as is every error, so that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import ContentPart, ToolCall
 
-__all__ = ["SplitInput", "split_strict_messages"]
+__all__ = ["NO_MESSAGES", "PostedMessages", "SplitInput", "StrictMessages", "split_strict_messages"]
 
 
 class SplitInput(NamedTuple):
@@ -26,6 +26,30 @@ class SplitInput(NamedTuple):
 
     messages: list[Message]
     rest: bytes
+
+
+class StrictMessages(NamedTuple):
+    """Messages that need no leniency, and their JSON without the closing bracket."""
+
+    text: bytes
+    messages: tuple[Message, ...]
+    quote_count: int
+    """Number of quotes in their JSON."""
+
+
+NO_MESSAGES = StrictMessages(b"[", (), 0)
+
+
+class PostedMessages(Protocol):
+    """The messages that were posted last to each thread."""
+
+    def find_prefix(self, thread_id: str, text: bytes) -> StrictMessages:
+        """Return the messages that were posted last if the list begins with all of them, else `NO_MESSAGES`."""
+        ...
+
+    def put(self, thread_id: str, messages: StrictMessages) -> None:
+        """Keep the messages of a list, in place of those that the thread had."""
+        ...
 
 
 class _Call(msgspec.Struct):
@@ -40,35 +64,57 @@ class _Calls(msgspec.Struct, rename="camel"):
 
 _decode_messages = msgspec.json.Decoder(list[Message]).decode
 _decode_calls = msgspec.json.Decoder(list[_Calls]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def split_strict_messages(body: bytes, members: Mapping[str, msgspec.Raw]) -> SplitInput | None:
-    """Return the messages in a body with these members, and the rest of it, which is not checked; None if they need leniency."""
+def split_strict_messages(
+    body: bytes, members: Mapping[str, msgspec.Raw], message_cache: PostedMessages | None = None
+) -> SplitInput | None:
+    """Return the messages in a body with these members, and the rest of it, which is not checked; None if they need leniency.
+
+    Those that were posted before are found in `message_cache`, and the others are added there.
+    """
     raw = members.get("messages")
     if raw is None:
         return None
+    text, thread_id = bytes(raw), _decode_thread_id(members)
+    known = message_cache.find_prefix(thread_id, text) if message_cache is not None and thread_id else NO_MESSAGES
+    new_text = b"[" + text[len(known.text) :].removeprefix(b",") if known.messages else text
     try:
-        messages = _decode_messages(raw)
+        messages = _decode_messages(new_text)
         if _list_calls(messages):
-            _decode_calls(raw)
+            _decode_calls(new_text)
         encoded = _encode(messages)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     others = [_encode(name) + b":" + bytes(value) for name, value in members.items() if name != "messages"]
     rest = b"{" + b",".join(others) + b"}"
-    if not _has_all_members(body, encoded, rest) or not _has_valid_ids(messages) or _has_extreme_values(encoded):
+    quote_count = known.quote_count + encoded.count(b'"')
+    if not _has_all_members(body, quote_count, rest) or not _has_valid_ids(messages) or _has_extreme_values(encoded):
         return None
-    return SplitInput(messages, rest)
+    strict = StrictMessages(text[:-1], (*known.messages, *messages), quote_count)
+    if message_cache is not None and thread_id and text.endswith(b"]"):
+        message_cache.put(thread_id, strict)
+    return SplitInput(list(strict.messages), rest)
 
 
-def _has_all_members(body: bytes, encoded: bytes, rest: bytes) -> bool:
+def _decode_thread_id(members: Mapping[str, msgspec.Raw]) -> str:
+    """Return the thread id of a body; empty if it has none, or one that is refused later."""
+    try:
+        thread_id = _decode_text(members.get("threadId") or members.get("thread_id") or b'""')
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return thread_id if len(thread_id) <= MAX_ID_LENGTH else ""
+
+
+def _has_all_members(body: bytes, quote_count: int, rest: bytes) -> bool:
     """Return False if a member of the body was left out: unknown, null, or the first of two with one name.
 
-    Each has quotes around its name. A quote within a string is escaped in one of two ways, and the encoder uses the other one.
+    Each has quotes around its name; `quote_count` is that of the messages as they are encoded. A quote within a string is escaped in
+    one of two ways, and the encoder uses the other one.
     """
-    quotes = encoded.count(b'"') + rest.count(b'"') + len('""')
-    return body.count(b'"') == quotes and rb"\u0022" not in body
+    return body.count(b'"') == quote_count + rest.count(b'"') + len('""') and rb"\u0022" not in body
 
 
 def _has_valid_ids(messages: list[Message]) -> bool:

@@ -24,6 +24,7 @@ from ambient_runner.runs.loop_monitor import report_blocked_loop
 from ambient_runner.runs.reattach_cache import ReopeningPoints
 from ambient_runner.runs.runner import Runner
 from ambient_runner.server.audiences import Audiences
+from ambient_runner.server.message_cache import MessageCache
 from ambient_runner.server.stream_monitor import monitor_streams
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class ServerRuntime:
         self.audiences = audiences or Audiences(settings, {})
         self.streams: set[MonitoredStream] = set()
         self.reopening_points = ReopeningPoints()
+        self.message_cache = MessageCache()
         self._body_executor: ThreadPoolExecutor | None = None
         """Executor that parses large bodies. A single thread: each thread would keep the memory of its largest body."""
         self._middleware = (tracing.middleware, *middleware) if tracing else middleware
@@ -124,7 +126,7 @@ class ServerRuntime:
                 self._middleware,
                 secrets=self.platform.secrets,
                 grant=self.platform.grant_credentials,
-                on_erase=(self.platform.erase_thread,),
+                on_erase=(self.platform.erase_thread, self._evict_messages),
                 announce=self._start_events,
             )
             await stack.enter_async_context(self.platform.running(runner))
@@ -175,6 +177,9 @@ class ServerRuntime:
             if not has_workspace:
                 raise
             await self.platform.erase_thread(key)
+
+    async def _evict_messages(self, key: ThreadKey) -> None:
+        self.message_cache.evict_thread(key.id)
 
     async def _own_until_cancelled(self) -> None:
         try:

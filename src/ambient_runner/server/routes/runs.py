@@ -40,6 +40,7 @@ from ambient_runner.server.request_parsing import (
     forwarded_headers,
     parse_fork_origin,
     read_body,
+    read_run_body,
     wants_async_response,
     wants_snapshots,
 )
@@ -101,7 +102,7 @@ async def _start_run(
 ) -> Response:
     if agent not in runtime.agents:
         raise UnknownAgent
-    body = await read_body(request, runtime.settings.max_body)
+    body = await read_run_body(request, runtime.settings.max_body)
     parsed = await parse_run_input(runtime, body)
     run_input = parsed.input
     on_disconnect = disconnect_policy(runtime, request)
@@ -273,7 +274,7 @@ def with_skipped_messages(parsed: ParsedInput) -> Generator[None]:
 
 async def parse_run_input(runtime: ServerRuntime, body: bytes) -> ParsedInput:
     """Return the run input in a body. Raises: InvalidInput, PayloadTooLarge."""
-    parsed = await runtime.parse_body(parse_input, body)
+    parsed = await runtime.parse_body(partial(parse_input, message_cache=runtime.message_cache), body)
     for warning in parsed.warnings:
         logger.info("The run input for thread %s was corrected: %s", parsed.input.thread_id, warning)
     return parsed
@@ -333,5 +334,5 @@ def _parse_traceparent(request: Request) -> SpanRef | None:
 
 
 def _quote_header(text: str) -> str:
-    """Return a thread id as a header value: non-ASCII characters are percent-encoded."""
-    return quote(text, safe="!#$&'()*+,/:;=?@[]~ ")
+    """Return a thread id as a header value, percent-encoded: spaces too, which HTTP strips at its ends."""
+    return quote(text, safe="!#$&'()*+,/:;=?@[]~")
