@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,11 +10,14 @@ import anyio
 import pytest
 from ag_ui.core import RunAgentInput, TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 
+from ambient_runner.bridges import agent_host
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.errors import BridgeError, ConfigError
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import RunError, RunFinished, TextMessageContent
+from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
 from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, events_of, request, user
@@ -70,6 +74,29 @@ async def test_an_adapter_is_made_once_per_thread_and_reused() -> None:
     assert [adapter.runs for adapter in bridge.made] == [2, 1]
     assert [adapter.context.session_id for adapter in bridge.made] == ["t", "other"]
     assert all(adapter.closed for adapter in bridge.made)
+
+
+async def test_other_tasks_run_before_many_messages_are_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server sends RUN_STARTED in that turn."""
+    order, seen = list[str](), list[Run]()
+
+    def convert(run_input: Any) -> RunAgentInput:
+        order.append("converted")
+        return input_to_agui(run_input)
+
+    def remember_run(run: Run) -> PlatformContext:
+        seen.append(run)
+        return PlatformContext()
+
+    hosted = AgentHost("agent", Bridge(), context=remember_run)
+    async with running(hosted) as runner:
+        started = await runner.start(request(*(user(f"u{number}") for number in range(500))))
+        await events_of(runner, started)
+        monkeypatch.setattr(agent_host, "input_to_agui", convert)
+        asyncio.get_running_loop().call_soon(order.append, "others")
+        async with hosted.open_run(seen[0]) as events:
+            assert [type(event) async for event in events][-1] is TextMessageEndEvent
+    assert order == ["others", "converted"]
 
 
 async def test_a_changed_configuration_rebuilds_it_between_runs_as_a_continuation() -> None:

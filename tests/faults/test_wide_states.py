@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import ag_ui.core as ag
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from ambient_runner.errors import PayloadTooLarge
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol import strict_json
-from ambient_runner.protocol.events import Custom, Event, StateDelta, StateSnapshot
+from ambient_runner.protocol.events import AssistantMessage, Custom, Event, MessagesSnapshot, StateDelta, StateSnapshot
 from ambient_runner.protocol.limits import MAX_VALUES, count_values
 from ambient_runner.protocol.strict_json import count_values_in
 from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
@@ -26,7 +27,7 @@ from tests.server.demo_server import client_of, error_of, run_body
 from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from pathlib import Path
 
     import httpx
@@ -62,10 +63,14 @@ async def test_m9_a_body_with_too_many_values_is_refused_and_stops_nobody(settin
     """8 MB of a wide state stopped the event loop for 7 to 12 seconds."""
     body = json.dumps(run_body("hello", state={f"k{at}": 1 for at in range(700_000)}), separators=(",", ":")).encode()
     async with demo(settings) as client:
-        async with watch_loop_pauses() as pauses:
-            assert error_of(await post(client, body)) == (413, "too_large")
+
+        async def measure() -> float:
+            async with watch_loop_pauses() as pauses:
+                assert error_of(await post(client, body)) == (413, "too_large")
+            return pauses.longest
+
+        assert await shortest_pause(measure, MAX_PAUSE) < MAX_PAUSE
         assert (await client.get("/thread/list")).json()["threads"] == []
-    assert pauses.longest < MAX_PAUSE
 
 
 async def test_m9_a_wide_state_that_is_allowed_delays_nobody_now_and_later(settings: Settings) -> None:
@@ -183,6 +188,106 @@ async def test_m9_what_makes_an_agents_state_too_wide_is_dropped() -> None:
     dropped = [event.value["type"] for event in seen if isinstance(event, Custom) and event.name == "ambient:dropped"]
     assert dropped == ["STATE_SNAPSHOT", "STATE_DELTA", "STATE_DELTA", "STATE_DELTA", "CUSTOM"]
     assert list(state) == ["d0", "d1", "d2", "d3"]
+
+
+def wide_object(size: int) -> dict[str, int]:
+    return {f"k{at}": at for at in range(size)}
+
+
+LARGE_EVENTS: dict[str, tuple[str, Callable[[], object]]] = {
+    "a wide state": ("STATE_SNAPSHOT", lambda: ag.StateSnapshotEvent(snapshot=wide_object(700_000))),
+    "a wide state as a dict": ("STATE_SNAPSHOT", lambda: {"type": "STATE_SNAPSHOT", "snapshot": wide_object(700_000)}),
+    "a state of small objects": (
+        "STATE_SNAPSHOT",
+        lambda: ag.StateSnapshotEvent(snapshot={"a": [{"b": [at]} for at in range(90_000)]}),
+    ),
+    "a wide custom event": ("CUSTOM", lambda: ag.CustomEvent(name="x", value=[{"a": at} for at in range(400_000)])),
+    "a custom event of tuples": ("CUSTOM", lambda: ag.CustomEvent(name="x", value=((0,) * 600_000,))),
+    "a wide activity": (
+        "ACTIVITY_SNAPSHOT",
+        lambda: ag.ActivitySnapshotEvent(message_id="m", activity_type="plan", content=wide_object(400_000)),
+    ),
+    "many long texts": (
+        "STATE_SNAPSHOT",
+        lambda: ag.StateSnapshotEvent(snapshot={f"k{at}": "x" * 5_000 for at in range(10_000)}),
+    ),
+    "many messages": (
+        "MESSAGES_SNAPSHOT",
+        lambda: ag.MessagesSnapshotEvent(
+            messages=[ag.AssistantMessage(id=f"m{at}", content="x") for at in range(200_000)]
+        ),
+    ),
+    "a long text": ("TEXT_MESSAGE_CONTENT", lambda: ag.TextMessageContentEvent(message_id="m", delta="x" * 50_000_000)),
+    "a long chunk": (
+        "TEXT_MESSAGE_CONTENT",
+        lambda: ag.TextMessageChunkEvent(message_id="m", role="assistant", delta="x" * 50_000_000),
+    ),
+    "a long chunk as a dict": (
+        "TEXT_MESSAGE_CONTENT",
+        lambda: {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "role": "assistant", "delta": "x" * 50_000_000},
+    ),
+    "a long result": (
+        "TOOL_CALL_RESULT",
+        lambda: ag.ToolCallResultEvent(message_id="m", tool_call_id="c", content="x" * 50_000_000),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_EVENTS)
+async def test_m9_a_large_event_of_any_kind_is_dropped_before_it_is_converted(name: str) -> None:
+    """Models and dicts were converted through JSON before anything was counted: that stopped the event loop for seconds."""
+    event_type, build = LARGE_EVENTS[name]
+    event = build()
+
+    async def script(run: Run) -> AsyncIterator[Any]:
+        yield event
+
+    async def measure() -> float:
+        async with runner_of(ScriptedAgent(script)) as runner:
+            async with watch_loop_pauses() as pauses:
+                seen = await run_once(runner, user("u1"))
+        assert dropped_of(seen) == [{"type": event_type, "reason": "too_large"}]
+        return pauses.longest
+
+    with unless_hung():
+        assert await shortest_pause(measure, MAX_PAUSE) < MAX_PAUSE
+
+
+async def test_m9_a_snapshot_of_too_many_messages_is_dropped() -> None:
+    """It was stored, and a client that posts its whole history got 413 for every message from then on."""
+    many = [AssistantMessage(id=f"m{at}", content="x") for at in range(MAX_VALUES // 4 + 1)]
+
+    async def script(run: Run) -> AsyncIterator[Event]:
+        yield MessagesSnapshot(messages=[*run.input.messages, *many[:2]])
+        yield MessagesSnapshot(messages=[*many])
+
+    seen, messages = await messages_after(script)
+    assert dropped_of(seen) == [{"type": "MESSAGES_SNAPSHOT", "reason": "too_large"}]
+    assert messages == ["u1", "m0", "m1"]
+
+
+async def test_m9_a_snapshot_whose_changes_are_too_large_is_dropped_under_its_own_type() -> None:
+    """The type was CUSTOM, that of the entry that is stored."""
+    parts = [AssistantMessage(id=f"m{at}", content="x" * 5_000_000) for at in range(2)]
+
+    async def script(run: Run) -> AsyncIterator[Event]:
+        yield MessagesSnapshot(messages=[*run.input.messages, *parts])
+
+    seen, messages = await messages_after(script)
+    assert dropped_of(seen) == [{"type": "MESSAGES_SNAPSHOT", "reason": "too_large"}]
+    assert messages == ["u1"]
+
+
+async def messages_after(script: Callable[[Run], AsyncIterator[Event]]) -> tuple[list[Event], list[str]]:
+    """Return what clients got of a run, and the ids of the thread's messages after it."""
+    with unless_hung():
+        async with runner_of(ScriptedAgent(script)) as runner:
+            seen = await run_once(runner, user("u1"))
+            return seen, [message.id for message in (await runner.view_thread(KEY)).transcript.messages()]
+
+
+def dropped_of(events: list[Event]) -> list[Any]:
+    return [event.value for event in events if isinstance(event, Custom) and event.name == "ambient:dropped"]
 
 
 JSON_VALUES = st.recursive(

@@ -28,6 +28,7 @@ from ambient_runner.protocol.events import (
     BaseEvent,
     Custom,
     Event,
+    Raw,
     ReasoningEnd,
     ReasoningMessageContent,
     ReasoningMessageEnd,
@@ -44,6 +45,8 @@ from ambient_runner.protocol.events import (
     encode_event,
     type_of,
 )
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_PATCH_OPERATIONS, MAX_VALUES
+from ambient_runner.protocol.reserved_events import PlatformEvent
 from tests.protocol.samples import every_event, minimal, populated
 from tests.protocol.strategies import CONTENTS
 
@@ -314,3 +317,45 @@ def test_retired_thinking_events_become_reasoning_under_one_id_per_message() -> 
         ReasoningMessageContent(message_id=other, delta="!"),
         ReasoningEnd(message_id=span),
     ]
+
+
+LARGE = {f"k{at}": at for at in range(MAX_VALUES)}
+
+
+@pytest.mark.parametrize(
+    ("event", "event_type"),
+    [
+        (ag.StateSnapshotEvent(snapshot=LARGE), "STATE_SNAPSHOT"),
+        ({"type": "STATE_SNAPSHOT", "snapshot": LARGE}, "STATE_SNAPSHOT"),
+        (ag.CustomEvent(name="x", value=("x" * MAX_EVENT_BYTES, "x")), "CUSTOM"),
+        (ag.CustomEvent(name="x", value={"x" * MAX_EVENT_BYTES: "x"}), "CUSTOM"),
+        ({"type": "SOMETHING", "value": LARGE}, "SOMETHING"),
+        ({"type": "STATE_DELTA", "delta": [{"op": "add"}] * (MAX_PATCH_OPERATIONS + 1)}, "STATE_DELTA"),
+        (ag.MessagesSnapshotEvent(messages=[ag.UserMessage(id="u", content="x")] * 25_001), "MESSAGES_SNAPSHOT"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_m9_an_event_that_is_too_large_is_dropped_and_not_converted(event: object, event_type: str) -> None:
+    dropped = EventCoercer(accepts_unknown=True)(event)
+    assert isinstance(dropped, PlatformEvent)
+    assert (dropped.name, dropped.value) == ("ambient:dropped", {"type": event_type, "reason": "too_large"})
+
+
+@pytest.mark.parametrize("member", ["raw_event", "metadata", "result"])
+def test_m9_an_end_of_a_run_is_kept_without_what_is_too_large(member: str) -> None:
+    model = ag.RunFinishedEvent.model_validate({"thread_id": "t", "run_id": "r", member: LARGE})
+    assert coerce_event(model) == RunFinished(thread_id="t", run_id="r")
+    members = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", member: LARGE}
+    assert coerce_event(members) == RunFinished(thread_id="t", run_id="r")
+
+
+def test_m9_an_event_is_kept_without_a_raw_event_that_is_too_large() -> None:
+    assert coerce_event(ag.StateSnapshotEvent(snapshot=1, raw_event=LARGE)) == StateSnapshot(snapshot=1)
+    assert coerce_event(ag.RawEvent(event=LARGE)) == Raw(event=None)
+
+
+def test_m9_as_many_values_as_are_allowed_are_converted() -> None:
+    snapshot = [0] * (MAX_VALUES - 1)
+    assert coerce_event(ag.StateSnapshotEvent(snapshot=snapshot)) == StateSnapshot(snapshot=snapshot)
+    adds = [{"op": "add", "path": "/a", "value": [0] * 9}] * MAX_PATCH_OPERATIONS
+    assert coerce_event({"type": "STATE_DELTA", "delta": adds}) == StateDelta(delta=adds)

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+import ambient_runner
 from ambient_runner.runs.loop_monitor import report_blocked_loop
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.user_frames import is_user_code, shorten_path
@@ -53,6 +54,37 @@ async def test_an_agent_that_blocks_the_event_loop_is_named_with_the_time(caplog
     assert f"in blocking ({shorten_path(__file__)}, line " in message
     assert "thread t)" in message
     assert "time.sleep(BLOCK)" in message
+
+
+def blocking_function(file: Path) -> Any:
+    """Return a function that blocks, as if it were defined in this file."""
+    names: dict[str, Any] = {"time": time}
+    exec(compile(f"def convert(): time.sleep({BLOCK})", str(file), "exec"), names)
+    return names["convert"]
+
+
+@pytest.mark.parametrize(
+    ("directory", "is_own"),
+    [(Path(ambient_runner.__file__).parent, True), (Path(sysconfig.get_path("purelib")) / "some_agent", False)],
+    ids=["ours", "a package"],
+)
+async def test_the_time_our_own_code_takes_is_not_called_blocking_code_of_the_agent(
+    directory: Path, is_own: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The report told the user to run our conversion of a large event in a thread."""
+    block = blocking_function(directory / "module.py")
+
+    async def script(run: Run) -> AsyncIterator[Any]:
+        block()
+        for event in said("m1", "one"):
+            yield event
+
+    (message,) = await warnings_of(script, caplog)
+    assert message.startswith("Agent agent has blocked the server for 0.") is not is_own
+    assert ("asyncio.to_thread" in message) is not is_own
+    assert ("Send less in one event" in message) is is_own
+    assert ("in convert (" in message) is is_own
+    assert "thread t)" in message
 
 
 async def blocking_in_a_task(run: Run) -> AsyncIterator[Any]:

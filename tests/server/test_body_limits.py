@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ambient_runner.protocol.strict_json import MAX_VALUES
 from tests.server.worker import WorkerBridge
 from tests.services.world import server, settings_of
 
@@ -40,3 +41,17 @@ async def test_a_body_has_the_size_that_the_reference_says(tmp_path: Path, route
             statuses.append(answer.status_code)
     assert statuses[0] not in {404, 405, 413, 415}
     assert statuses[1] == 413
+
+
+MANY_VALUES = b'{"unknown":[' + b"1," * MAX_VALUES + b"1]}"
+
+
+@pytest.mark.parametrize("route", [each for each in LIMITS if LIMITS[each] > len(MANY_VALUES)], ids=" ".join)
+async def test_m9_a_body_has_as_many_values_as_the_reference_says(tmp_path: Path, route: tuple[str, str]) -> None:
+    """`POST /feedback` decoded the members that it knows, and counted no values in the others."""
+    method, path = route
+    address = path.format(name="worker", agent="worker", id="t")
+    headers = {"content-type": "application/json-patch+json" if "/state/" in path else "application/json"}
+    async with server(WorkerBridge(), settings_of(tmp_path)) as client:
+        answer = await client.request(method, address, content=MANY_VALUES, headers=headers)
+    assert answer.status_code == 413

@@ -41,7 +41,7 @@ from ambient_runner.runs.execution import FINALIZE_TIMEOUT
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import Actor, QueueLimits
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
-from ambient_runner.server.request_parsing import client_profile, read_body
+from ambient_runner.server.request_parsing import client_profile, read_run_body
 from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.server.routes.runs import (
     disconnect_policy,
@@ -84,7 +84,7 @@ class ADKEndpoints:
     async def start_run(self, request: Request) -> Response:
         """Start a run and stream it. For a busy thread the stream contains the error."""
         await self._guard(request)
-        return await self._start_run(request, await read_body(request, self._runtime.settings.max_body))
+        return await self._start_run(request, await read_run_body(request, self._runtime.settings.max_body))
 
     async def start_run_from(self, request: Request, body: bytes) -> Response:
         """Start a run with this input instead of the body of the request."""

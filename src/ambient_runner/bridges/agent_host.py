@@ -18,6 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+import anyio.lowlevel
 
 from ambient_runner.bridges.base import (
     AwaitsAnswer,
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 _LIST_TIMEOUT = 30.0
 """Seconds a bridge has to list its agent's tools. It may have to ask another server."""
+_MANY_MESSAGES = 200
+"""Messages from which on other tasks get a turn before they are converted."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -112,6 +115,9 @@ class AgentHost:
     @asynccontextmanager
     async def open_run(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
         """Yield the adapter's event stream for one run; close the stream on exit."""
+        if len(run.input.messages) > _MANY_MESSAGES:
+            # The server writes RUN_STARTED to the socket before the conversion begins.
+            await anyio.lowlevel.checkpoint()
         run_input = input_to_agui(run.input)
         cached = await self._acquire_adapter(run, run_input)
         try:

@@ -1,7 +1,8 @@
 """Conversion of events and run inputs to and from `ag_ui.core` models, so that adapters may use either.
 
 Both sides share the wire format, so conversion goes through JSON; only events whose fields are texts, which are nearly all of a stream, are
-copied field by field. A model's extra fields are dropped. `events.py` has the grammar, `run_input.py` parses request bodies.
+copied field by field, and so are text messages (`agui_messages.py`). A model's extra fields are dropped. `events.py` has the grammar,
+`run_input.py` parses request bodies.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import ag_ui.core as ag
 import msgspec
 import pydantic
 import pydantic_core
+from msgspec.structs import replace
 
 from ambient_runner.protocol import events
+from ambient_runner.protocol.agui_messages import copy_text_messages
 from ambient_runner.protocol.dropped_events import dropped_event
+from ambient_runner.protocol.event_limits import fit_event
 from ambient_runner.protocol.events import (
     Custom,
     Event,
@@ -28,7 +32,15 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
 
-__all__ = ["EventCoercer", "coerce_event", "from_agui", "input_from_agui", "input_to_agui", "to_agui"]
+__all__ = [
+    "EventCoercer",
+    "coerce_event",
+    "copy_plain_event",
+    "from_agui",
+    "input_from_agui",
+    "input_to_agui",
+    "to_agui",
+]
 
 _EVENT_TYPES = frozenset(events.EVENT_TYPES)
 _TYPE_NAMES = frozenset(member.value for member in ag.EventType)
@@ -54,7 +66,7 @@ def from_agui(event: ag.BaseEvent) -> Event:
     A `raw_event` that JSON cannot represent is left out rather than the event: it only serves debugging.
     Raises: ValueError if the model holds a value that JSON or AG-UI 1.0 cannot represent.
     """
-    if (copied := _copy_plain(event)) is not None:
+    if (copied := copy_plain_event(event)) is not None:
         return copied
     try:
         line = _dump_json(event)
@@ -67,10 +79,15 @@ def from_agui(event: ag.BaseEvent) -> Event:
 
 def input_to_agui(run_input: RunAgentInput) -> ag.RunAgentInput:
     """Return the model for an adapter. State and forwarded props are `{}` if the client sent none; tools and context are always lists."""
-    wire = msgspec.to_builtins(run_input)
+    copied = copy_text_messages(run_input.messages)
+    others = [message for message, model in zip(run_input.messages, copied, strict=True) if model is None]
+    wire = msgspec.to_builtins(replace(run_input, messages=others))
     wire.setdefault("state", {})
     wire.setdefault("forwardedProps", {})
-    return ag.RunAgentInput.model_validate(wire)
+    converted = ag.RunAgentInput.model_validate(wire)
+    rest = iter(converted.messages)
+    converted.messages = [next(rest) if model is None else model for model in copied]
+    return converted
 
 
 def input_from_agui(run_input: ag.RunAgentInput) -> RunAgentInput:
@@ -98,22 +115,30 @@ class EventCoercer:
     def __call__(self, value: object) -> Event:
         """Return the Event for one of ours, an `ag_ui.core` model, another pydantic model of an event, or a mapping with a `type`.
 
-        A `PlatformEvent` becomes a plain `Custom`: check its type first where it counts.
+        A `PlatformEvent` becomes a plain `Custom`: check its type first where it counts. One is returned for a model or mapping that is
+        too large: `ambient:dropped`, with the permission to use that name.
         Raises: TypeError if it is none of these; ValueError if it is malformed.
         """
         if type(value) in _EVENT_TYPES:
             return cast("Event", value)
-        if (plain := _copy_plain(value)) is not None:
+        if (plain := copy_plain_event(value)) is not None:
             return plain
         if isinstance(value, PlatformEvent):
             return to_plain_event(value)
-        if isinstance(value, ag.BaseEvent):
-            return from_agui(value)
-        if isinstance(value, pydantic.BaseModel):
-            return self._from_members(msgspec.json.decode(_dump_json(value)))
-        if isinstance(value, Mapping):
-            return self._from_members(_to_jsonable(cast("Mapping[str, Any]", value)))
-        raise TypeError(f"expected an AG-UI event, not {type(value).__name__}")
+        if not isinstance(value, pydantic.BaseModel | Mapping):
+            raise TypeError(f"expected an AG-UI event, not {type(value).__name__}")
+        return self._convert(fit_event(cast("pydantic.BaseModel | Mapping[str, Any]", value)))
+
+    def _convert(self, value: pydantic.BaseModel | Mapping[str, Any] | PlatformEvent) -> Event:
+        match value:
+            case PlatformEvent():
+                return value
+            case ag.BaseEvent():
+                return from_agui(value)
+            case pydantic.BaseModel():
+                return self._from_members(msgspec.json.decode(_dump_json(value)))
+            case _:
+                return self._from_members(_to_jsonable(value))
 
     def _from_members(self, members: dict[str, Any]) -> Event:
         kind = str(members.get("type"))
@@ -180,40 +205,43 @@ def coerce_event(value: object) -> Event:
     return EventCoercer()(value)
 
 
-def _copy_text_delta(event: Any) -> Event:
+_Fields = Mapping[str, Any]
+"""The fields of a model by their names, from its `__dict__`: reading one as an attribute of a pydantic model costs more."""
+
+
+def _copy_text_delta(fields: _Fields) -> Event:
     return TextMessageContent(
-        message_id=event.message_id,
-        delta=event.delta,
-        subagent_run_id=event.subagent_run_id,
-        timestamp=event.timestamp,
+        message_id=fields["message_id"],
+        delta=fields["delta"],
+        subagent_run_id=fields["subagent_run_id"],
+        timestamp=fields["timestamp"],
     )
 
 
-def _copy_args_delta(event: Any) -> Event:
+def _copy_args_delta(fields: _Fields) -> Event:
     return ToolCallArgs(
-        tool_call_id=event.tool_call_id,
-        delta=event.delta,
-        subagent_run_id=event.subagent_run_id,
-        timestamp=event.timestamp,
+        tool_call_id=fields["tool_call_id"],
+        delta=fields["delta"],
+        subagent_run_id=fields["subagent_run_id"],
+        timestamp=fields["timestamp"],
     )
 
 
-def _copy_reasoning_delta(event: Any) -> Event:
+def _copy_reasoning_delta(fields: _Fields) -> Event:
     return ReasoningMessageContent(
-        message_id=event.message_id,
-        delta=event.delta,
-        subagent_run_id=event.subagent_run_id,
-        timestamp=event.timestamp,
+        message_id=fields["message_id"],
+        delta=fields["delta"],
+        subagent_run_id=fields["subagent_run_id"],
+        timestamp=fields["timestamp"],
     )
 
 
-def _copy_texts_of(kind: type[Any]) -> Callable[[Any], Event | None]:
+def _copy_texts_of(kind: type[Any]) -> Callable[[_Fields], Event | None]:
     """Return a function that copies the fields of a model if all are texts, numbers or None; it returns None if one is not."""
     wire_names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     names = [name for name in kind.__struct_fields__ if name not in {"raw_event", "metadata"}]
 
-    def copy(event: Any) -> Event | None:
-        fields = event.__dict__
+    def copy(fields: _Fields) -> Event | None:
         members = {wire_names[name]: fields[name] for name in names}
         if not _PLAIN_TYPES.issuperset(map(type, members.values())):
             return None
@@ -226,22 +254,26 @@ def _copy_texts_of(kind: type[Any]) -> Callable[[Any], Event | None]:
 
 
 _PLAIN_TYPES = frozenset({str, int, type(None)})
-_PLAIN_MODELS: dict[type[Any], Callable[[Any], Event | None]] = {
+_PLAIN_MODELS: dict[type[Any], Callable[[_Fields], Event | None]] = {
     ag.TextMessageContentEvent: _copy_text_delta,
     ag.ToolCallArgsEvent: _copy_args_delta,
     ag.ReasoningMessageContentEvent: _copy_reasoning_delta,
     ag.TextMessageStartEvent: _copy_texts_of(events.TextMessageStart),
+    ag.TextMessageChunkEvent: _copy_texts_of(events.TextMessageChunk),
     ag.TextMessageEndEvent: _copy_texts_of(events.TextMessageEnd),
     ag.ToolCallStartEvent: _copy_texts_of(events.ToolCallStart),
+    ag.ToolCallChunkEvent: _copy_texts_of(events.ToolCallChunk),
     ag.ToolCallEndEvent: _copy_texts_of(events.ToolCallEnd),
     ag.ToolCallResultEvent: _copy_texts_of(events.ToolCallResult),
     ag.ReasoningStartEvent: _copy_texts_of(events.ReasoningStart),
     ag.ReasoningMessageStartEvent: _copy_texts_of(events.ReasoningMessageStart),
+    ag.ReasoningMessageChunkEvent: _copy_texts_of(events.ReasoningMessageChunk),
     ag.ReasoningMessageEndEvent: _copy_texts_of(events.ReasoningMessageEnd),
     ag.ReasoningEndEvent: _copy_texts_of(events.ReasoningEnd),
     ag.StepStartedEvent: _copy_texts_of(events.StepStarted),
     ag.StepFinishedEvent: _copy_texts_of(events.StepFinished),
 }
+_find_copier: Callable[[Any], Callable[[_Fields], Event | None] | None] = _PLAIN_MODELS.get
 _DELTA_MEMBERS: dict[Any, tuple[str, Callable[[str, str], Event]]] = {
     "TEXT_MESSAGE_CONTENT": ("messageId", lambda name, delta: TextMessageContent(message_id=name, delta=delta)),
     "TOOL_CALL_ARGS": ("toolCallId", lambda name, delta: ToolCallArgs(tool_call_id=name, delta=delta)),
@@ -253,12 +285,13 @@ _DELTA_MEMBERS: dict[Any, tuple[str, Callable[[str, str], Event]]] = {
 """The member with the id, and how to build the event, of mappings that have an id and a text only."""
 
 
-def _copy_plain(value: Any) -> Event | None:
+def copy_plain_event(value: Any) -> Event | None:
     """Return our event for a model whose fields are texts, or a dict of a delta; None for any other: it is converted through JSON."""
-    if type(value) is dict:
-        return _copy_delta_members(cast("dict[Any, Any]", value))
-    copy = _PLAIN_MODELS.get(cast("type[Any]", type(value)))
-    return copy(value) if copy is not None and value.raw_event is None and value.metadata is None else None
+    copier = _find_copier(type(value))
+    if copier is None:
+        return _copy_delta_members(cast("dict[Any, Any]", value)) if type(value) is dict else None
+    fields = value.__dict__
+    return copier(fields) if fields["raw_event"] is None and fields["metadata"] is None else None
 
 
 def _copy_delta_members(members: dict[Any, Any]) -> Event | None:

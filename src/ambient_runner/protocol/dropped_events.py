@@ -9,19 +9,33 @@ from ambient_runner.protocol.events import (
     ActivitySnapshot,
     Custom,
     Event,
+    MessagesSnapshot,
+    ReasoningMessageContent,
     StateDelta,
     StateSnapshot,
+    TextMessageContent,
+    ToolCallArgs,
+    ToolCallResult,
     type_of,
 )
-from ambient_runner.protocol.limits import MAX_PATCH_OPERATIONS, MAX_VALUES, count_values
+from ambient_runner.protocol.limits import (
+    MAX_EVENT_BYTES,
+    MAX_PATCH_OPERATIONS,
+    MAX_SNAPSHOT_CHARS,
+    MAX_VALUES,
+    count_values,
+    exceeds_limits,
+)
 from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "drop_long_text",
     "drop_oversized_event",
     "drop_oversized_patch",
+    "drop_oversized_snapshot",
     "dropped_event",
     "dropped_tool_events",
     "dropped_tool_names",
@@ -64,6 +78,22 @@ def drop_oversized_event(event: Event) -> Event:
         case kept:
             return kept
     return _too_large(event) if is_wide else event
+
+
+def drop_oversized_snapshot(snapshot: MessagesSnapshot) -> Event:
+    """Return an agent's snapshot; `ambient:dropped` if no client could send its messages back: a body has as many values at most."""
+    return _too_large(snapshot) if exceeds_limits(snapshot.messages, max_chars=MAX_SNAPSHOT_CHARS) else snapshot
+
+
+def drop_long_text(event: Event) -> Event:
+    """Return the event; `ambient:dropped` for a delta or a result whose text alone is too large. Decided before redaction."""
+    match event:
+        case TextMessageContent(delta=text) | ReasoningMessageContent(delta=text) | ToolCallArgs(delta=text):
+            return _too_large(event) if len(text) > MAX_EVENT_BYTES else event
+        case ToolCallResult(content=str(text)) if len(text) > MAX_EVENT_BYTES:
+            return _too_large(event)
+        case _:
+            return event
 
 
 def _too_large(event: Event) -> Event:

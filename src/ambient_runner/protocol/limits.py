@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import msgspec
+import pydantic
 
 from ambient_runner.protocol.strict_json import MAX_DEPTH, MAX_VALUES
 
@@ -12,9 +16,11 @@ __all__ = [
     "MAX_EVENT_DEPTH",
     "MAX_MESSAGE_DEPTH",
     "MAX_PATCH_OPERATIONS",
+    "MAX_SNAPSHOT_CHARS",
     "MAX_STATE_DEPTH",
     "MAX_VALUES",
     "count_values",
+    "exceeds_limits",
     "nesting_depth",
 ]
 
@@ -29,8 +35,18 @@ MAX_EVENT_DEPTH = 128
 MAX_PATCH_OPERATIONS = 10_000
 """Operations of one patch of an agent. Everyone who reads the thread applies all of them at once."""
 
+MAX_EVENT_BYTES = 8 << 20
+"""Encoded size of one event. The official client refuses an SSE event of 10 MiB."""
+
+MAX_SNAPSHOT_CHARS = 4 * MAX_EVENT_BYTES
+"""Characters of an agent's MESSAGES_SNAPSHOT. It repeats the thread, and only what differs is stored as an event."""
+
 _OBJECT: type = dict
 _CONTAINERS: frozenset[type] = frozenset({dict, list})
+_SEQUENCES: frozenset[type] = frozenset({list, tuple, set, frozenset})
+_MAX_COUNTED_DEPTH = 256
+"""Levels that are counted: deeper values, and those within themselves, cannot be converted."""
+_SCALARS: frozenset[type] = frozenset({int, float, bool, type(None)})
 
 
 def nesting_depth(value: Any, limit: int = MAX_DEPTH) -> int:
@@ -66,5 +82,45 @@ def count_values(value: Any, limit: int = MAX_VALUES) -> int:
     return count
 
 
-MAX_EVENT_BYTES = 8 << 20
-"""Encoded size of one event. The official client refuses an SSE event of 10 MiB."""
+def exceeds_limits(value: Any, max_values: int = MAX_VALUES, max_chars: int = MAX_EVENT_BYTES) -> bool:
+    """Return True if the value has more values, or more characters, than this. Counted only until then.
+
+    Models and Structs are counted as the objects they are encoded to. A value of any other type counts as one, and so does a text on its
+    own: compare its length.
+    """
+    values, chars, layer = 1, 0, [value]
+    for _ in range(_MAX_COUNTED_DEPTH):
+        inside: list[Any] = []
+        for node in layer:
+            items = _items_of(node)
+            values += len(items)
+            if values > max_values or chars > max_chars:
+                return True
+            for item in items:
+                if type(item) is str:
+                    chars += len(item)
+                elif type(item) not in _SCALARS:
+                    inside.append(item)
+            if type(node) is _OBJECT:
+                chars += sum(len(name) for name in node if type(name) is str)
+        if not inside:
+            break
+        layer = inside
+    return chars > max_chars
+
+
+def _items_of(node: Any) -> Collection[Any]:
+    """Return the values directly within a value. Fields of None are left out, as in JSON."""
+    if type(node) is _OBJECT:
+        return node.values()
+    if type(node) in _SEQUENCES:
+        return node
+    if isinstance(node, Mapping):
+        return cast("Mapping[Any, Any]", node).values()
+    if isinstance(node, pydantic.BaseModel):
+        fields = {**vars(node), **(node.__pydantic_extra__ or {})}
+        return [item for item in fields.values() if item is not None]
+    if isinstance(node, msgspec.Struct):
+        fields = [node.__struct_config__.tag, *(getattr(node, name) for name in node.__struct_fields__)]
+        return [item for item in fields if item is not None]
+    return ()

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ambient_runner.projections.private_entries import HISTORY_EVENT
-from ambient_runner.protocol.dropped_events import drop_oversized_patch, dropped_event
+from ambient_runner.protocol.dropped_events import drop_oversized_patch, drop_oversized_snapshot, dropped_event
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
     Custom,
     Interrupted,
+    MessagesSnapshot,
     ReasoningEnd,
     ReasoningMessageContent,
     ReasoningMessageEnd,
@@ -104,7 +105,12 @@ class AgentEventRules:
         return event.name is None and event.role in _ASSISTANT_ROLES
 
     def apply(self, value: object, event: Event) -> Event:
-        """Return the event that the agent may send for this one. `value` is what it yielded: a `PlatformEvent` may use its name."""
+        """Return the event that the agent may send for this one. `value` is what it yielded: a `PlatformEvent` may use its name.
+
+        So may an `event` that was made from it: it replaces what is too large to be converted.
+        """
+        if isinstance(event, PlatformEvent):
+            return to_plain_event(event)
         event = self._without_reserved_metadata(event)
         match event:
             case Custom() if has_reserved_name(event) and not self._has_permission(value):
@@ -115,6 +121,8 @@ class AgentEventRules:
                 return to_plain_event(_dropped(event, event.activity_type))
             case StateSnapshot() | StateDelta() | ActivityDelta():
                 return drop_oversized_patch(event)
+            case MessagesSnapshot():
+                return drop_oversized_snapshot(event)
             case RunError() | SubagentError() if event.code in RESERVED_ERROR_CODES and not self._is_relay:
                 self._count_repair("reserved-code", type_of(event), 1)
                 # The text of an error without a code is not sent (`framing.py`).

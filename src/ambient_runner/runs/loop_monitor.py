@@ -18,6 +18,7 @@ from ambient_runner.runs.metrics import LOOP_BLOCKED_SECONDS
 from ambient_runner.runs.run import log_context
 from ambient_runner.runs.user_frames import (
     describe_frame,
+    find_own_frame,
     find_user_frame,
     format_stack,
     frames_of_thread,
@@ -130,7 +131,9 @@ class _LoopMonitor(threading.Thread):
         if is_idle_loop(frames) or (run is None and is_import(frames)):
             return
         self._blocking_run, self._seen_at_tick = run, tick
-        if run is not None:
+        if run is not None and (own := find_own_frame(frames)) is not None:
+            _log_large_event(run, seconds, own, frames)
+        elif run is not None:
             _log_agent(run, seconds, frames)
         else:
             logger.warning(
@@ -156,14 +159,29 @@ def _log_agent(run: Run, seconds: float, frames: list[FrameType]) -> None:
     )
 
 
+def _log_large_event(run: Run, seconds: float, own: FrameType, frames: list[FrameType]) -> None:
+    """Log that our own code is busy with an event of the agent: it is large, as nothing else takes that long."""
+    logger.warning(
+        "The server has been busy for %.1f s with an event of agent %s in %s (run %s on thread %s): no stream gets events meanwhile. Send "
+        "less in one event: patches instead of a large state, or a link instead of a long text. The stack:\n%s",
+        seconds,
+        run.agent,
+        describe_frame(own),
+        run.key,
+        run.thread.id,
+        format_stack(frames),
+        extra=log_context(run.key, run.thread.id, run.agent),
+    )
+
+
 def _log_end(run: Run | None, seconds: float) -> None:
     if run is None:
         logger.info("The server continues after it was blocked for %.1f s.", seconds)
         return
     logger.info(
-        "The server continues after agent %s blocked it for %.1f s (run %s on thread %s).",
-        run.agent,
+        "The server continues after %.1f s that agent %s, or an event of it, took (run %s on thread %s).",
         seconds,
+        run.agent,
         run.key,
         run.thread.id,
         extra=log_context(run.key, run.thread.id, run.agent),

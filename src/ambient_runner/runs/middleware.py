@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.errors import ProtocolViolation
 from ambient_runner.protocol.agui_models import EventCoercer
+from ambient_runner.protocol.reserved_events import to_plain_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -58,7 +59,7 @@ class MiddlewareEventCoercer:
     def __call__(self, value: object) -> Event:
         """Return the Event. Raises: ProtocolViolation; its cause names the middleware of the run. The agent's own events are converted."""
         try:
-            return self._coerce(value)
+            return to_plain_event(self._coerce(value))
         except (TypeError, ValueError) as error:
             reason = TypeError(
                 f"Middleware yielded {_describe_value(value)}, which is not an AG-UI event. "

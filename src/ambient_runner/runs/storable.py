@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.projections.private_entries import is_private
+from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private
 from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.events import (
     ActivityDelta,
@@ -182,7 +182,12 @@ def encode_dropped(event: Event, reason: str) -> bytes:
         case _ if type(event) in _BOUNDARY_TYPES:
             return encode_event(_truncate_fields(event))
         case _:
-            return encode_event(dropped_event(type_of(event), reason))
+            return encode_event(dropped_event(_reported_type(event), reason))
+
+
+def _reported_type(event: Event) -> str:
+    """Return the type of the event that the agent sent: a correction of the history is what its snapshot changes."""
+    return "MESSAGES_SNAPSHOT" if isinstance(event, Custom) and event.name == HISTORY_EVENT else type_of(event)
 
 
 def _truncate_fields(event: Event) -> Event:
@@ -201,7 +206,7 @@ def drop_deep_values(event: Event) -> Event:
         case RunFinished():
             return _plain_run_finished(event)
         case StateSnapshot() | StateDelta() | Custom() | ActivitySnapshot() | ActivityDelta():
-            return dropped_event(type_of(event), "too_deep")
+            return dropped_event(_reported_type(event), "too_deep")
         case SubagentFinished():
             return msgspec.structs.replace(event, metadata=None, result=None)
         case ToolCallResult(content=list(parts)):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "describe_frame",
+    "find_own_frame",
     "find_user_frame",
     "format_stack",
     "frames_of_thread",
@@ -22,10 +23,14 @@ __all__ = [
     "shorten_path",
 ]
 
+_OWN_PACKAGE = Path(__file__).parents[1]
 _NOT_USER_CODE = [
-    Path(__file__).parents[1],
+    _OWN_PACKAGE,
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")),
 ]
+_INSTALLED = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")]
+_CONVERTERS = [directory / package for directory in _INSTALLED for package in ("pydantic", "msgspec", "ag_ui")]
+"""Packages that do a part of our own work: they convert and encode events."""
 _IDLE_FILES = frozenset({"selectors.py", "windows_events.py"})
 """Files of the standard library in which an event loop waits for I/O: it is idle there, not blocked."""
 _MAX_FRAMES = 30
@@ -45,6 +50,25 @@ def frames_of_thread(thread: int) -> list[FrameType]:
 def find_user_frame(frames: list[FrameType]) -> FrameType | None:
     """Return the innermost frame of the user's code; None if there is none."""
     return next((frame for frame in reversed(frames) if is_user_code(frame.f_code.co_filename)), None)
+
+
+def find_own_frame(frames: list[FrameType]) -> FrameType | None:
+    """Return the innermost frame of this package if the thread executes it; None if it executes an agent, a framework or other code."""
+    return next((_own_or_none(frame) for frame in reversed(frames) if not _is_tool(frame.f_code.co_filename)), None)
+
+
+def _own_or_none(frame: FrameType) -> FrameType | None:
+    return frame if Path(frame.f_code.co_filename).is_relative_to(_OWN_PACKAGE) else None
+
+
+def _is_tool(file: str) -> bool:
+    """Return True for code that works for whoever calls it: of Python itself, or of a package that converts events."""
+    if Path(file).is_relative_to(_OWN_PACKAGE):
+        return False
+    is_installed = any(Path(file).is_relative_to(directory) for directory in _INSTALLED)
+    if is_installed:
+        return any(Path(file).is_relative_to(directory) for directory in _CONVERTERS)
+    return not is_user_code(file)
 
 
 def describe_frame(frame: FrameType) -> str:

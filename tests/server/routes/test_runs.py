@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -78,7 +79,7 @@ async def test_a_known_message_id_rewinds_the_thread_and_is_logged(
 
 
 def _rewinds(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if record.name == "ambient_runner.runs.runner"]
+    return [record for record in caplog.records if record.name == "ambient_runner.runs.run_starter"]
 
 
 async def test_ids_may_be_left_out() -> None:
@@ -90,6 +91,16 @@ async def test_ids_may_be_left_out() -> None:
             await client.post("/", json={"threadId": thread, **asked})
         messages = (await client.get(f"/message_snapshot/{thread}")).json()["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"] * 3
+
+
+@pytest.mark.parametrize("thread", [" t", "t ", "a b", "100%", "ä"])
+async def test_m13_the_header_with_the_threads_id_survives_http(thread: str) -> None:
+    """HTTP strips spaces at the ends of a header: the client read the id of another thread."""
+    async with demo() as client:
+        answer = await client.post("/", json=run_body("say hi") | {"threadId": thread})
+    header = answer.headers["X-Ambient-Thread"]
+    assert unquote(header.strip()) == thread
+    assert " " not in header
 
 
 @pytest.mark.parametrize("path", ["/chat", "/docs", "/threads", "/repos/status"])

@@ -17,7 +17,7 @@ from ambient_runner.protocol.capabilities import agent_capabilities
 from ambient_runner.protocol.copilotkit import runtime_info
 from ambient_runner.protocol.copilotkit_input import parse_envelope, parse_resource_path
 from ambient_runner.server.error_responses import JsonResponse
-from ambient_runner.server.request_parsing import read_body
+from ambient_runner.server.request_parsing import read_body, read_run_body
 from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.server.routes.copilotkit_runs import CopilotKitRuns
 from ambient_runner.server.routes.copilotkit_threads import CopilotKitThreads
@@ -78,17 +78,17 @@ def _add_run_routes(router: APIRouter, runtime: ServerRuntime, guard: Guard, run
     @router.post("/agent/{agent}/run")
     async def start_run(request: Request, agent: str) -> Response:
         actor = await guard(request)
-        return await runs.start(request, actor, agent, await read_body(request, runtime.settings.max_body))
+        return await runs.start(request, actor, agent, await read_run_body(request, runtime.settings.max_body))
 
     @router.post("/agent/{agent}/connect")
     async def connect(request: Request, agent: str) -> Response:
         actor = await guard(request)
-        return await runs.connect(request, actor, agent, await read_body(request, runtime.settings.max_body))
+        return await runs.connect(request, actor, agent, await read_run_body(request, runtime.settings.max_body))
 
     @router.post("/agent/{agent}/suggest")
     async def suggest(request: Request, agent: str) -> Response:
         actor = await guard(request)
-        return await runs.suggest(request, actor, agent, await read_body(request, runtime.settings.max_body))
+        return await runs.suggest(request, actor, agent, await read_run_body(request, runtime.settings.max_body))
 
     @router.post("/agent/{agent}/stop/{id:path}")
     async def stop_run(request: Request, agent: str, id: str) -> Response:  # noqa: A002
