@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.ledger.records import RUNTIME, Batch, JoinedText
 from ambient_runner.projections.exposure import ExposureRules
-from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.frames import Framer, WireFormat
 from ambient_runner.projections.known_calls import FrameContext
 from ambient_runner.projections.projectors import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER
 from ambient_runner.projections.thread_event import ThreadIdentity, thread_event
@@ -234,3 +234,28 @@ def test_the_last_of_the_frames_that_stand_for_an_entry_has_its_id() -> None:
     first, second = [encode_event(event) for event in events]
     assert Framer("e").render_at(events, 9, ThreadView()) == b"data: %b\n\nid: e.9\ndata: %b\n\n" % (first, second)
     assert Framer("e", wire_format="ndjson").render_at(events, 9, ThreadView()) == b"%b\n%b\n" % (first, second)
+
+
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("exposure", [None, SAFE], ids=["open", "safe"])
+@pytest.mark.parametrize("wire_format", ["sse", "ndjson"])
+@pytest.mark.parametrize("event_lines", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_of_known_text_has_the_frames_of_its_lines(
+    profile: Profile, exposure: ExposureRules | None, wire_format: WireFormat, event_lines: bool, count: int
+) -> None:
+    texts = [f'{number} "ambient:private" MESSAGES_SNAPSHOT ' for number in range(count)]
+    lines = [encode_event(TextMessageContent(message_id="m", delta=text)) for text in texts]
+
+    def render(text: JoinedText | None, snapshots: bool) -> bytes:
+        framer = Framer(
+            "e", profile, wire_format=wire_format, event_lines=event_lines, exposure=exposure, snapshots=snapshots
+        )
+        batch = Batch(first=7, owner=RUNTIME, kind="", run="r", ts=0, lines=lines, text=text)
+        assert not framer.view_seqs(batch)
+        rendered = framer.render(batch, {})
+        assert framer.is_rendered(batch)
+        return rendered
+
+    for snapshots in (True, False):
+        assert render(JoinedText("m", "".join(texts)), snapshots) == render(None, snapshots)

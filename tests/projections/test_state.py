@@ -9,10 +9,12 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
 from ambient_runner.projections.json_patch import MAX_STATE_BYTES, apply_patch
-from ambient_runner.projections.state import SharedState, is_hidden, visible_patch
+from ambient_runner.projections.state import SharedState, is_hidden, is_single_visible_operation, visible_patch
 from ambient_runner.protocol.events import Event, StateDelta, StateSnapshot
 from ambient_runner.protocol.limits import MAX_STATE_DEPTH
 
@@ -304,3 +306,30 @@ def test_random_patches_apply_as_the_reference_library_applies_them() -> None:
 )
 def test_clients_see_of_a_patch_only_what_it_does_to_visible_keys(operation: Any, expected: Any) -> None:
     assert visible_patch([operation], HIDDEN) == ([] if expected is None else [expected])
+    assert is_single_visible_operation([operation], HIDDEN) == (expected == operation)
+
+
+@given(
+    patch=st.lists(
+        st.builds(
+            operation,
+            st.sampled_from(["add", "replace", "remove"]),
+            st.sampled_from(["/a", "/_b", "/temp:x/y", "/~0", "/_~1", "/internal", "/messages", "", "_b", "/"]),
+            value=st.just({"_b": 1}),
+        ),
+        max_size=2,
+    ),
+    hidden=st.sampled_from([(), HIDDEN, {"a"}]),
+)
+def test_a_patch_of_one_operation_is_passed_on_as_it_is_unless_its_key_is_hidden(
+    patch: list[dict[str, Any]], hidden: Any
+) -> None:
+    is_single_pointer = len(patch) == 1 and patch[0]["path"].startswith("/")
+    assert is_single_visible_operation(patch, hidden) == (is_single_pointer and visible_patch(patch, hidden) == patch)
+
+
+def test_a_value_that_was_read_is_not_changed_by_later_patches() -> None:
+    state = SharedState({"a": 1})
+    before = state.value
+    assert state.try_set_members([(False, "a", 2), (True, "b", 3), (False, "c", 4)], 100)
+    assert (before, state.value, state.failed_count) == ({"a": 1}, {"a": 2, "b": 3}, 1)

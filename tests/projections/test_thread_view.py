@@ -420,6 +420,28 @@ def test_a_checkpoint_writes_the_messages_since_the_last_one() -> None:
     assert stored.read().transcript.messages() == view.transcript.messages()
 
 
+def test_many_small_parts_are_written_again_as_one() -> None:
+    thread, stored, view = Thread(), StoredParts(), ThreadView()
+    counts = list[int]()
+    for number in range(200):
+        thread.events(f"k{number}", started(UserMessage(id=f"u{number}", content="x" * 1000)), *ended())
+        stored.store(fold(view, thread.batches[-1:]))
+        counts.append(len(stored.parts))
+        view = stored.read() if number % 7 == 0 else view
+        assert stored.read().transcript.messages() == view.transcript.messages()
+    assert max(counts) <= 40
+    assert stored.written < 4 * 200 * 1200
+
+
+def test_a_large_part_is_not_written_again() -> None:
+    thread, stored, view = Thread(), StoredParts(), ThreadView()
+    for number in range(40):
+        thread.events(f"k{number}", started(UserMessage(id=f"u{number}", content="x" * 40_000)), *ended())
+        stored.store(fold(view, thread.batches[-1:]))
+    assert len(stored.parts) == 40
+    assert stored.written < 40 * 41_000
+
+
 def test_parts_that_another_process_has_replaced_are_written_anew() -> None:
     thread, stored, view = Thread().events("k1", started(HELLO), *ended()), StoredParts(), ThreadView()
     stored.store(fold(view, thread.batches))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ambient_runner.errors import RedactionFailed
 from ambient_runner.ledger.records import JoinedText
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
+from ambient_runner.runs import pipeline as pipeline_module
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.storable import encode_storable
 from tests.protocol.strategies import CONTENTS, IDS, RUN, TAGS, THREAD
@@ -113,6 +117,38 @@ def test_with_secrets_all_texts_and_events_are_those_of_the_plain_path(events: l
 
 
 @given(
+    events=STREAMS,
+    cuts=st.lists(st.booleans(), min_size=40, max_size=40),
+    long=st.integers(1, 6),
+    written_from=st.integers(1, 40),
+)
+def test_long_deltas_have_the_texts_and_the_joined_text_of_the_plain_path(
+    events: list[e.Event], cuts: list[bool], long: int, written_from: int
+) -> None:
+    """A delta counts as long from a few characters on, and those that are deferred are written after some more."""
+    secrets = [SECRET, OTHER_SECRET]
+    lines, end = Lines(), e.RunFinished(thread_id=THREAD, run_id=RUN)
+    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor(secrets))
+    with patch.multiple(pipeline_module, MAX_SHORT_CHARS=long, MAX_DEFERRED_LONG_CHARS=written_from, MAX_LONG_CHARS=12):
+        for event, is_pause in zip(
+            (e.RunStarted(thread_id=THREAD, run_id=RUN), *events, end), [*cuts, True, True], strict=False
+        ):
+            pipeline.push(event)
+            if is_pause:
+                lines.run_lazy_append()
+    lines.run_lazy_append()
+    written, plain = unstamped(lines.lines), plain_lines([*events, end], secrets)
+    assert not any(secret.encode() in line for secret in secrets for line in written)
+    assert others_of(written) == others_of(plain)
+    assert texts_of(written) == texts_of(plain)
+    for encoded in lines.encoded:
+        if text := encoded.text:
+            deltas: list[Any] = [e.decode_event(line) for line in encoded.lines]
+            assert {each.message_id for each in deltas} == {text.message_id}
+            assert text.text == "".join(each.delta for each in deltas)
+
+
+@given(
     events=STREAMS, cuts=st.lists(st.booleans(), min_size=40, max_size=40), terminal=TERMINALS, seen=st.integers(0, 40)
 )
 def test_a_run_that_ends_anywhere_leaves_a_legal_stream_with_the_same_texts(
@@ -176,3 +212,33 @@ def test_a_call_after_held_text_and_an_event_that_is_dropped_is_written() -> Non
     pipeline.push(e.ToolCallArgs(tool_call_id="c", delta="{} "))
     written = [e.type_of(event) for event in lines.run_lazy_append()]
     assert written[-2:] == ["TOOL_CALL_START", "TOOL_CALL_ARGS"]
+
+
+def test_a_delta_after_a_pause_is_refused_once_redaction_has_failed() -> None:
+    lines = Lines()
+    pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor([SECRET]))
+    pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
+    pipeline.push(e.TextMessageStart(message_id="m"))
+    for text in ("one ", "two "):
+        pipeline.push(e.TextMessageContent(message_id="m", delta=text))
+        lines.run_lazy_append()
+    written = list(lines.lines)
+    pipeline.redaction_guard.error = RedactionFailed()
+    with pytest.raises(RedactionFailed):
+        pipeline.push(e.TextMessageContent(message_id="m", delta="three "))
+    lines.run_lazy_append()
+    assert lines.lines == written
+
+
+def test_long_deltas_of_one_message_have_a_joined_text() -> None:
+    pipeline, lines = piped(SECRET)
+    deltas = [f"{number} " * 2000 for number in range(3)]
+    assert [pipeline.push(e.TextMessageContent(message_id="m", delta=delta)) for delta in deltas] == [False] * 3
+    lines.run_lazy_append()
+    assert lines.encoded[-1].text == JoinedText("m", "".join(deltas))
+
+
+def test_many_characters_are_written_without_waiting_for_the_agent_to_pause() -> None:
+    pipeline, _ = piped(SECRET)
+    is_written = [pipeline.push(e.TextMessageContent(message_id="m", delta="a " * 5000)) for _ in range(5)]
+    assert is_written == [False, False, False, True, False]

@@ -173,7 +173,7 @@ def test_deltas_and_boundaries_are_deferred_together_and_other_events_come_after
         piece("x", raw_event={"a": 1}),
         piece("x", timestamp=5),
         piece("x", subagent_run_id="s"),
-        piece("x" * 5000),
+        piece("x" * 70_000),
         piece(""),
     ],
     ids=["another message", "metadata", "raw", "time", "lane", "long", "empty"],
@@ -495,7 +495,10 @@ async def test_a_thread_with_a_state_too_deep_for_any_agent_continues_without_it
             ActivitySnapshot(message_id="a", activity_type="x", content={"a": deep(61)}),
             dropped("ACTIVITY_SNAPSHOT", "too_deep"),
         ),
-        (correct_history([AssistantMessage(id="m", metadata={"a": deep(61)})]), dropped("CUSTOM", "too_deep")),
+        (
+            correct_history([AssistantMessage(id="m", metadata={"a": deep(61)})]),
+            dropped("MESSAGES_SNAPSHOT", "too_deep"),
+        ),
     ],
     ids=["metadata", "of a delta", "of a part", "activity", "restated"],
 )

@@ -109,7 +109,7 @@ async def test_deltas_that_cannot_be_redacted_end_a_run_whose_agent_waits(monkey
         yield TextMessageStart(message_id="m1", role="assistant")
         yield TextMessageContent(message_id="m1", delta="first ")
         yield Custom(name="written at once", value=1)
-        for name in ("feed_batch", "feed_deltas", "feed"):
+        for name in ("feed_groups", "feed_deltas", "feed"):
             monkeypatch.setattr(Redactor, name, fail, raising=False)
         yield TextMessageContent(message_id="m1", delta="second")
         await run.stopping.wait()

@@ -1,6 +1,7 @@
 """The messages of a thread as its newest checkpoint stores them: in parts, which a later checkpoint repeats if they have not changed. Pure.
 
-Conversations grow at their end, so a checkpoint writes the messages since the last one and not the whole conversation.
+Conversations grow at their end, so a checkpoint writes the messages since the last one and not the whole conversation. Now and then it
+writes the last parts again as one: reading and decoding a few large parts takes less time than many small ones.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from ambient_runner.protocol.events import Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["StoredCheckpoint", "StoredMessages", "decode_messages", "encode_messages", "find_kept_parts"]
+__all__ = [
+    "StoredCheckpoint",
+    "StoredMessages",
+    "decode_messages",
+    "drop_small_parts",
+    "encode_messages",
+    "find_kept_parts",
+]
+
+_SMALL_PART_BYTES = 32 << 10
+_MIN_REWRITTEN_PARTS = 32
+"""Small parts at the end from which on their messages, and the new ones, are written as one part."""
 
 decode_messages = msgspec.json.Decoder(list[Message]).decode
 encode_messages = msgspec.json.Encoder().encode
@@ -25,6 +37,8 @@ class StoredMessages(NamedTuple):
 
     seq: int
     messages: tuple[Message, ...]
+    size: int
+    """Bytes of their JSON."""
 
 
 class StoredCheckpoint(NamedTuple):
@@ -49,3 +63,11 @@ def find_kept_parts(
         kept.append(part)
         at = end
     return tuple(kept)
+
+
+def drop_small_parts(kept: tuple[StoredMessages, ...]) -> tuple[StoredMessages, ...]:
+    """Return the parts without the small ones at their end, if these are many: they are written again as one."""
+    large = len(kept)
+    while large and kept[large - 1].size < _SMALL_PART_BYTES:
+        large -= 1
+    return kept if len(kept) - large < _MIN_REWRITTEN_PARTS else kept[:large]

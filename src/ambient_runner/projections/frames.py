@@ -138,9 +138,23 @@ class Framer:
 
     def render(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         """Return the frames of the next batch. `contexts` has what `read_view` returned for every seq of `view_seqs(batch)`."""
+        if batch.text is not None and self._replay is None and self._withdrawn is None and not self._start_events:
+            return self._render_text(batch)
         frames = self._render_next(batch, contexts)
         if self._replay is not None:
             self._replay.advance(batch, has_snapshot=_SNAPSHOT_MARKER in batch.lines)
+        return frames
+
+    def _render_text(self, batch: Batch) -> bytes:
+        """Return the frames of text deltas, as `_render_next` does.
+
+        Such a batch belongs to a run, so `strict` withholds nothing of it, and has no snapshot and no private entry. Profile and audience
+        do not change it.
+        """
+        cache_key = self._cache_keys[self._snapshots]
+        frames = batch.derived.get(cache_key)
+        if frames is None:
+            frames = batch.derived[cache_key] = self._encode_lines(batch.lines, batch.first)
         return frames
 
     def _render_next(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:

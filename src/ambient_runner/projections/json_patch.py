@@ -19,6 +19,8 @@ from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_MESSAGE_DEPTH, n
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ambient_runner.projections.state_patch import MemberChange
+
 __all__ = [
     "MAX_STATE_BYTES",
     "PatchTooLarge",
@@ -142,6 +144,18 @@ class PatchedDocument:
         self._changes = [(root, key, root[key])]
         root[key] = operation["value"]
         return True
+
+    def set_members(self, changes: Sequence[MemberChange]) -> int:
+        """Apply patches of one operation each to the root, which must be an object. Return how many did not apply. There is no `undo`."""
+        root = self.root = self._copy_once(self.root)
+        self._before, self._changes = root, None
+        failed_count = 0
+        for is_add, key, value in changes:
+            if is_add or key in root:
+                root[key] = value
+            else:
+                failed_count += 1
+        return failed_count
 
     def undo(self) -> None:
         """Take the last patch back. The members of objects keep their order."""

@@ -29,11 +29,12 @@ from ambient_runner.protocol.limits import MAX_STATE_DEPTH, MAX_VALUES, count_va
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from ambient_runner.projections.state_patch import MemberChange
     from ambient_runner.protocol.events import Event
 
     HiddenKeys = Collection[str] | Callable[[str], bool]
 
-__all__ = ["ALWAYS_HIDDEN", "SharedState", "is_hidden", "visible_patch"]
+__all__ = ["ALWAYS_HIDDEN", "SharedState", "is_hidden", "is_single_visible_operation", "visible_patch"]
 
 ALWAYS_HIDDEN = frozenset({"messages"})
 """Top-level keys that no client sees or writes, for any agent. The messages have a projection of their own."""
@@ -67,6 +68,17 @@ def _test_of_names(hidden: frozenset[str]) -> Callable[[str], bool]:
     names = ALWAYS_HIDDEN.union(name for name in hidden if not name.endswith("*"))
     prefixes = tuple(name[:-1] for name in hidden if name.endswith("*"))
     return (lambda key: key in names or key.startswith(prefixes)) if prefixes else names.__contains__
+
+
+def is_single_visible_operation(operations: Any, hidden: HiddenKeys = ()) -> bool:
+    """Return True for a patch of one operation that clients may see as it is. Faster than `visible_patch`."""
+    if len(operations) != 1:
+        return False
+    (operation,) = operations
+    if not is_object(operation) or "from" in operation:
+        return False
+    path = operation.get("path")
+    return type(path) is str and path[:1] == "/" and not _is_hidden_path(path, _hidden_test(hidden))
 
 
 def visible_patch(operations: Sequence[dict[str, Any]], hidden: HiddenKeys = ()) -> list[dict[str, Any]]:
@@ -135,6 +147,21 @@ class SharedState:
                 return ""
         self.failed_count += bool(reason)
         return reason
+
+    def try_set_members(self, changes: Sequence[MemberChange], size: int) -> bool:
+        """Fold patches that each set one member to a scalar, in one step. `size` is at least the encoded size of all of them.
+
+        Return False, and change nothing, if the state is no object or might exceed its bounds on the way: `apply` measures it exactly.
+        """
+        depth, size, values = self._depth_before(), self._size_before() + size, self._values_before() + len(changes)
+        if depth > MAX_STATE_DEPTH or size > MAX_STATE_BYTES or values > MAX_VALUES:
+            return False
+        if not is_object(self._document.root):
+            return False
+        self.failed_count += self._document.set_members(changes)
+        self._max_size, self._max_depth, self._max_values = size, max(depth, 1), values
+        self._is_size_exact = False
+        return True
 
     def _apply_snapshot(self, value: Any) -> str:
         depth = nesting_depth(value)

@@ -21,6 +21,7 @@ from ambient_runner.projections.checkpoint_parts import (
     StoredCheckpoint,
     StoredMessages,
     decode_messages,
+    drop_small_parts,
     encode_messages,
     find_kept_parts,
 )
@@ -28,16 +29,20 @@ from ambient_runner.projections.delta_text import join_deltas_at
 from ambient_runner.projections.open_interrupts import OpenInterrupt, OpenInterrupts
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
+from ambient_runner.projections.state_patch import decode_member_changes
 from ambient_runner.projections.thread_fork import ForkedFact, ThreadFork
 from ambient_runner.projections.thread_status import RunStatus, run_status
 from ambient_runner.projections.thread_title import title_of_messages
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.dropped_events import dropped_tool_names, is_dropped_event
 from ambient_runner.protocol.events import (
+    DELTA_TYPES,
     Cancelled,
     Custom,
     Interrupted,
     Message,
+    ReasoningMessageEnd,
+    ReasoningMessageStart,
     RunError,
     RunFinished,
     RunStarted,
@@ -45,6 +50,9 @@ from ambient_runner.protocol.events import (
     StateSnapshot,
     Success,
     Terminal,
+    TextMessageEnd,
+    TextMessageStart,
+    ToolCallEnd,
     ToolCallResult,
     ToolCallStart,
     ToolMessage,
@@ -88,6 +96,14 @@ APPROVALS_OWNER, INTERRUPTS_CANCELLED = "ambient.approvals", "interrupts_cancell
 STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
 
+_MESSAGE_ONLY_TYPES = DELTA_TYPES | {
+    TextMessageStart,
+    TextMessageEnd,
+    ToolCallEnd,
+    ReasoningMessageStart,
+    ReasoningMessageEnd,
+}
+"""Types of events that change the messages and nothing else of a thread: nearly all events."""
 _CHECKPOINT_VERSION = 1
 _VIEW_BYTES = 4096
 """Bytes that a view takes besides what it holds."""
@@ -280,20 +296,36 @@ class ThreadView:
     def _apply_lines(self, run: str, lines: Sequence[bytes]) -> None:
         at = 0
         while at < len(lines):
-            found = None if self._interrupts.has_answers else join_deltas_at(lines, at)
-            if found is None:
+            end = at if self._interrupts.has_answers else self._apply_together(run, lines, at)
+            if end == at:
                 self.apply_event(run, decode_event(lines[at]))
-                at += 1
-            else:
-                deltas, at = found
-                for delta in deltas:
-                    self.transcript.apply(delta)
+                end += 1
+            at = end
+
+    def _apply_together(self, run: str, lines: Sequence[bytes], at: int) -> int:
+        """Fold deltas of messages, or patches of the state, that are at this line and after it. Return the index after the last of them."""
+        if (joined := join_deltas_at(lines, at)) is not None:
+            for delta in joined[0]:
+                self.transcript.apply(delta)
+            return joined[1]
+        decoded = decode_member_changes(lines, at)
+        if decoded is None:
+            return at
+        if not self.state.try_set_members(decoded.changes, decoded.size):
+            for line in lines[at : decoded.end]:
+                self.apply_event(run, decode_event(line))
+        return decoded.end
 
     def apply_event(self, run: str, event: Event) -> None:
         """Fold one event of this run. `seq` does not change: `apply` updates it per batch."""
         self.transcript.apply(event)
         if self._interrupts.has_answers:
             self._interrupts.consume_answers(event)
+        if type(event) not in _MESSAGE_ONLY_TYPES:
+            self._apply_besides_messages(run, event)
+
+    def _apply_besides_messages(self, run: str, event: Event) -> None:
+        """Apply an event to everything but the messages."""
         match event:
             case StateDelta() | StateSnapshot():
                 self.state.apply(event)
@@ -463,7 +495,8 @@ class ThreadView:
         It counts as stored from now on. If it is not, the next one is written later, and what it keeps follows from its `stored_parts`.
         """
         messages = self.transcript.messages()
-        kept = find_kept_parts(messages, self.checkpoint.parts if self.checkpoint else (), stored_parts)
+        known = self.checkpoint.parts if self.checkpoint else ()
+        kept = drop_small_parts(find_kept_parts(messages, known, stored_parts))
         new = tuple(messages[sum(len(part.messages) for part in kept) :])
         update = CheckpointUpdate(
             seq=self.seq,
@@ -471,7 +504,7 @@ class ThreadView:
             kept_parts=tuple(part.seq for part in kept),
             new_part=encode_messages(new) if new else b"",
         )
-        parts = (*kept, StoredMessages(self.seq, new)) if new else kept
+        parts = (*kept, StoredMessages(self.seq, new, len(update.new_part))) if new else kept
         self.checkpoint = StoredCheckpoint(self.seq, len(update.body), parts)
         self.folded_bytes = 0
         return update
@@ -537,4 +570,4 @@ class ThreadView:
         except msgspec.ValidationError as error:
             raise LedgerError(_UNREADABLE_CHECKPOINT) from error
         self.transcript.add_messages(messages)
-        return StoredMessages(part.seq, messages)
+        return StoredMessages(part.seq, messages, len(part.body))

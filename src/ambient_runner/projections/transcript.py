@@ -94,12 +94,14 @@ class Transcript:
 
     def add_messages(self, messages: Iterable[Message]) -> None:
         """Add messages at the end."""
-        for message in messages:
-            self._order.append(message)
+        added = list(messages)
+        self._order += added
+        for message in added:  # Without calls for most of them: a thread that is read has thousands.
             self._by_id.setdefault(message.id, message)
-            for call in _tool_calls(message):
-                self._calls.setdefault(call.id, message)
-            self._estimated_bytes += estimate_message_bytes(message)
+            if type(message) is AssistantMessage and message.tool_calls:
+                for call in message.tool_calls:
+                    self._calls.setdefault(call.id, message)
+        self._estimated_bytes += sum(map(estimate_message_bytes, added))
 
     def apply(self, event: Event) -> None:
         if type(event) is TextMessageContent and event.metadata is None:

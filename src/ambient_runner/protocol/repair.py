@@ -38,6 +38,7 @@ _Start = e.TextMessageStart | e.ReasoningStart | e.ReasoningMessageStart
 _Content = TextMessageContent | ReasoningMessageContent
 _End = e.TextMessageEnd | e.ReasoningMessageEnd
 _Tagged = TypeVar("_Tagged", bound=Attributed)
+_Named = TypeVar("_Named", bound=_Start | _Content | _End | e.ReasoningEnd)
 
 
 class _StreamFamily(NamedTuple):
@@ -115,6 +116,11 @@ class Repairer:
     def has_ended(self) -> bool:
         """True if the terminal event has been emitted. Later events are dropped."""
         return self._ended
+
+    @property
+    def is_running(self) -> bool:
+        """True between RUN_STARTED and the terminal event. A well-formed patch of the state is returned as it is then."""
+        return self._started and not self._ended
 
     def feed(self, event: Event) -> Sequence[Event]:
         """Return the events to emit for this event: usually itself, none if it is dropped.
@@ -260,7 +266,7 @@ class Repairer:
             return self._count_repair(f"{family.rule}-already-open")
         if i != before:
             self._count_repair("id-reused")
-        self._emit(self._with_first_owner(replace(event, message_id=i), family.owners, i))
+        self._emit(self._with_first_owner(_with_message_id(event, i), family.owners, i))
         return None
 
     def _add_content(self, family: _StreamFamily, event: _Content) -> None:
@@ -270,7 +276,7 @@ class Repairer:
             self._count_repair(f"{family.rule}-not-open")
             self._start_message(family, _implied_start(event))
         i = self._ids.message_id(family.kind, event.message_id)
-        self._emit(self._with_owner(replace(event, message_id=i), family.owners[i]))
+        self._emit(self._with_owner(_with_message_id(event, i), family.owners[i]))
         return None
 
     def _end_message(self, family: _StreamFamily, event: _End) -> None:
@@ -281,13 +287,13 @@ class Repairer:
                 return
             self._start_message(family, _implied_start(event))
             i = self._ids.message_id(family.kind, event.message_id)
-        self._emit(self._with_owner(replace(event, message_id=i), family.owners[i]))
+        self._emit(self._with_owner(_with_message_id(event, i), family.owners[i]))
 
     def _end_reasoning_span(self, event: e.ReasoningEnd) -> None:
         i = self._ids.message_id("reasoning", event.message_id)
         if i not in self._open_items.reasoning_spans:
             return self._count_repair("reasoning-span-not-open")
-        self._emit(self._with_owner(replace(event, message_id=i), self._open_items.reasoning_owners[i]))
+        self._emit(self._with_owner(_with_message_id(event, i), self._open_items.reasoning_owners[i]))
         return None
 
     def _start_call(self, event: e.ToolCallStart) -> None:
@@ -300,7 +306,9 @@ class Repairer:
         if i != current:
             self._count_repair("id-reused")
         self.call_names[i] = event.tool_call_name
-        event = replace(event, tool_call_id=i, parent_message_id=self._message_reference(event.parent_message_id))
+        parent = self._message_reference(event.parent_message_id)
+        if i is not event.tool_call_id or parent is not event.parent_message_id:
+            event = replace(event, tool_call_id=i, parent_message_id=parent)
         event = self._with_valid_parent(self._with_first_owner(event, self._open_items.call_owners, i))
         self._ids.register_message("text", event.parent_message_id or i)
         self._emit(event)
@@ -320,7 +328,8 @@ class Repairer:
         i = self._ids.call_id(event.tool_call_id)
         if i not in self._open_items.tool_calls:
             return self._count_repair("tool-not-open")
-        self._emit(self._with_owner(replace(event, tool_call_id=i), self._open_items.call_owners[i]))
+        named = event if i is event.tool_call_id else replace(event, tool_call_id=i)
+        self._emit(self._with_owner(named, self._open_items.call_owners[i]))
         return None
 
     def _add_result(self, event: e.ToolCallResult) -> None:
@@ -334,7 +343,9 @@ class Repairer:
         message_id = self._ids.start_result(event.message_id)
         if message_id != event.message_id:
             self._count_repair("id-reused")
-        self._emit(replace(event, tool_call_id=call, message_id=message_id))
+        if call is not event.tool_call_id or message_id is not event.message_id:
+            event = replace(event, tool_call_id=call, message_id=message_id)
+        self._emit(event)
         return None
 
     def _add_encrypted_value(self, event: e.ReasoningEncryptedValue) -> None:
@@ -484,6 +495,11 @@ class Repairer:
         e.SubagentFinished: _end_subagent,
         e.SubagentError: _end_subagent,
     }
+
+
+def _with_message_id(event: _Named, message_id: str) -> _Named:
+    """Return the event of a message with this id. Compared by identity: an equal id that is another object only costs a copy."""
+    return event if event.message_id is message_id else replace(event, message_id=message_id)
 
 
 def _implied_start(event: _Content | _End) -> _Start:

@@ -57,6 +57,8 @@ class AgentHistory:
         """Events, and after a delta the texts of those that continue it."""
         self._last_delta: Delta | None = None
         """The last event, if it is a delta that others may continue."""
+        self._last_id = ""
+        """Id of its message or call."""
 
     @cached_property
     def _repairer(self) -> Repairer:
@@ -72,18 +74,23 @@ class AgentHistory:
         return HistoryMerge(self._run.input.messages, self._run.new_ids)
 
     def add_event(self, event: Event) -> None:
-        """Collect one event."""
-        if type(event) in DELTA_TYPES:
-            delta = cast("Delta", event)
-            if delta.metadata is not None or type(delta.delta) is not str:
-                self._last_delta = None
-                self._collected.append(delta)
-            elif (last := self._last_delta) is not None and _have_same_stream(delta, last):
-                self._collected.append(delta.delta)
-            else:
-                self._last_delta = delta
-                self._collected.append(delta)
-        elif type(event) not in _UNRELATED_TYPES:
+        """Collect one event. Nearly all continue the last delta."""
+        kind = type(event)
+        delta: Any = event
+        last: Any = self._last_delta
+        if (
+            kind is type(last)
+            and delta.metadata is None
+            and type(delta.delta) is str
+            and delta.subagent_run_id == last.subagent_run_id
+            and (delta.tool_call_id if kind is ToolCallArgs else delta.message_id) == self._last_id
+        ):
+            self._collected.append(delta.delta)
+        elif kind in DELTA_TYPES:
+            self._last_delta = delta if delta.metadata is None and type(delta.delta) is str else None
+            self._last_id = delta.tool_call_id if kind is ToolCallArgs else delta.message_id
+            self._collected.append(event)
+        elif kind not in _UNRELATED_TYPES:
             self._last_delta = None
             self._collected.append(event)
         if len(self._collected) >= MAX_COLLECTED:
@@ -120,12 +127,3 @@ class AgentHistory:
         if not collected:
             self._last_delta = None
         return bool(collected)
-
-
-def _have_same_stream(delta: Any, last: Any) -> bool:
-    """Return True if both are deltas of the same message or call and owner."""
-    if type(delta) is not type(last) or delta.subagent_run_id != last.subagent_run_id:
-        return False
-    return (
-        delta.tool_call_id == last.tool_call_id if type(delta) is ToolCallArgs else delta.message_id == last.message_id
-    )

@@ -7,6 +7,7 @@ event costs a fifth of what it costs alone.
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,18 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Delta, Event
 
-__all__ = ["DEFERRED_TYPES", "MAX_DEFERRED_CHARS", "encode_deltas", "encode_events", "is_deferrable"]
+__all__ = [
+    "DEFERRED_TYPES",
+    "MAX_DEFERRED_LONG_CHARS",
+    "MAX_LONG_CHARS",
+    "MAX_SHORT_CHARS",
+    "encode_deltas",
+    "encode_events",
+    "encode_stamped",
+    "encode_together",
+    "is_deferrable",
+    "split_groups",
+]
 
 DEFERRED_TYPES = frozenset(
     {
@@ -54,8 +66,12 @@ DEFERRED_TYPES = frozenset(
     }
 )
 """Types, other than deltas, of events that may be deferred."""
-MAX_DEFERRED_CHARS = 4096
-"""Characters of a delta or a result up to which it may be deferred."""
+MAX_SHORT_CHARS = 4096
+"""Characters of a short delta, or of a result or patch that may be deferred."""
+MAX_LONG_CHARS = 1 << 16
+"""Characters of a longer delta up to which it may be deferred."""
+MAX_DEFERRED_LONG_CHARS = 1 << 15
+"""Characters of deferred long deltas from which on all deferred events are written at once: searching more takes milliseconds."""
 _get_delta = attrgetter("delta")
 
 
@@ -65,30 +81,42 @@ def is_deferrable(event: Event) -> bool:
         return False
     if type(event) is not ToolCallResult:
         return True
-    return type(event.content) is str and len(event.content) <= MAX_DEFERRED_CHARS
+    return type(event.content) is str and len(event.content) <= MAX_SHORT_CHARS
+
+
+def split_groups(events: Sequence[Event], starts: Sequence[int]) -> list[Sequence[Event]]:
+    """Return the groups of the events, which begin at these indexes."""
+    return [events[start:stop] for start, stop in pairwise((*starts, len(events)))]
 
 
 def encode_events(events: Sequence[Event]) -> Encoded:
     """Encode redacted events that were deferred, as `encode_storable` does one by one."""
+    return Encoded(encode_stamped(events) or [encode_storable(event) for event in events])
+
+
+def encode_stamped(events: Sequence[Event]) -> list[bytes] | None:
+    """Return the lines of redacted events, with the current time; None if one of them cannot be stored as it is."""
     now = time.time_ns() // 1_000_000
     stamped = [
         event if type(event) in UNSTAMPED_TYPES or event.timestamp is not None else replace(event, timestamp=now)
         for event in events
     ]
-    return Encoded(_encode_together(stamped) or [encode_storable(event) for event in events])
+    return encode_together(stamped)
 
 
 def encode_deltas(deltas: Sequence[Delta]) -> Encoded:
     """Encode redacted deltas of one message or call of the agent itself, which have no other fields. The text of a message is joined."""
-    lines = _encode_together(deltas)
-    if lines is None:
+    lines = encode_together(deltas)
+    if not lines:
         return Encoded([encode_storable(delta) for delta in deltas])
     first = deltas[0]
-    text = JoinedText(first.message_id, "".join(map(_get_delta, deltas))) if type(first) is TextMessageContent else None
-    return Encoded(lines, text)
+    if type(first) is not TextMessageContent:
+        return Encoded(lines)
+    text = first.delta if len(deltas) == 1 else "".join(map(_get_delta, deltas))
+    return Encoded(lines, JoinedText(first.message_id, text))
 
 
-def _encode_together(events: Sequence[Event]) -> list[bytes] | None:
+def encode_together(events: Sequence[Event]) -> list[bytes] | None:
     """Return the lines of the events; None if one of them cannot be stored as it is."""
     try:
         lines = list(map(encode_event, events))

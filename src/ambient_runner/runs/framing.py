@@ -15,8 +15,8 @@ import msgspec
 
 from ambient_runner.errors import BridgeError, ProtocolViolation, RunInterrupted
 from ambient_runner.projections.private_entries import is_private
-from ambient_runner.projections.state import SharedState, visible_patch
-from ambient_runner.protocol.agui_models import EventCoercer
+from ambient_runner.projections.state import SharedState, is_single_visible_operation, visible_patch
+from ambient_runner.protocol.agui_models import EventCoercer, copy_plain_event
 from ambient_runner.protocol.dropped_events import dropped_tool_names
 from ambient_runner.protocol.events import (
     DELTA_TYPES,
@@ -112,7 +112,10 @@ def frame_agent(
                     event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value)
                     # `rules.is_exempt` without the call: nearly all events are such deltas.
                     is_exempt_delta = type(event) in DELTA_TYPES and event.metadata is None
-                    if (is_exempt_delta or rules.is_exempt(event)) and not (restatement and restatement.is_due):
+                    is_exempt = (
+                        is_exempt_delta or rules.is_exempt(event) or sent_state.is_exempt(event, agent.hidden_state)
+                    )
+                    if is_exempt and not (restatement and restatement.is_due):
                         if not is_exempt_delta and type(event) in _CALL_TYPES:
                             ending.absorb(event)
                         if collect is not None:
@@ -161,7 +164,8 @@ def _coerce_interrupt(interrupt: object) -> Interrupt:
 
 def _coerce_event(coerce: EventCoercer, event: object) -> Event:
     try:
-        return coerce(event)
+        # `coerce` tries this too: it saves its call for nearly all events.
+        return copy_plain_event(event) or coerce(event)
     except (TypeError, ValueError) as error:
         raise ProtocolViolation from error
 
@@ -196,6 +200,15 @@ class _SentState:
     def __init__(self, run: Run) -> None:
         # As it is now: an agent may change the value in place.
         self._sent = msgspec.json.encode(run.input.state) if run.is_state_sent else None
+
+    def is_exempt(self, event: Event, hidden: frozenset[str]) -> bool:
+        """Return True for a patch that is passed on as it is: one operation, which is never too many, on a key that is not hidden.
+
+        False until the first state event of the agent was compared with the state that clients have.
+        """
+        if type(event) is not StateDelta or event.metadata is not None or self._sent is not None:
+            return False
+        return is_single_visible_operation(event.delta, hidden)
 
     def absorb(self, event: Event) -> bool:
         """Inspect an event. Return True if it repeats the state clients have and must not be passed on."""

@@ -1,8 +1,8 @@
 """The path of an agent's event to the ledger: repair, redact, encode, append. Every event of every run passes here, after all middleware.
 
-This is the hot path, and nothing here awaits. Nearly all events are deltas, or start and end a message or a tool call: those are repaired
-at once and deferred until the agent pauses, and then redacted and encoded together (`deferred_events.py`). `storable.py` makes the other
-events encodable.
+This is the hot path, and nothing here awaits. Nearly all events are deltas, start or end a message or a tool call, or set one member of the
+state: those are deferred until the agent pauses, and then redacted and encoded together (`deferred_events.py`, `deferred_patch.py`).
+`storable.py` makes the other events encodable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ambient_runner.errors import RedactionFailed
 from ambient_runner.ledger.records import Encoded
 from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private, is_private_line
 from ambient_runner.projections.state import SharedState
-from ambient_runner.protocol.dropped_events import drop_oversized_event
+from ambient_runner.protocol.dropped_events import drop_long_text, drop_oversized_event
 from ambient_runner.protocol.events import (
     DELTA_TYPES,
     ActivityDelta,
@@ -41,10 +41,20 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
 from ambient_runner.runs.deferred_events import (
     DEFERRED_TYPES,
-    MAX_DEFERRED_CHARS,
+    MAX_DEFERRED_LONG_CHARS,
+    MAX_LONG_CHARS,
+    MAX_SHORT_CHARS,
     encode_deltas,
     encode_events,
+    encode_stamped,
+    encode_together,
     is_deferrable,
+    split_groups,
+)
+from ambient_runner.runs.deferred_patch import (
+    read_deferrable_change,
+    read_member_changes,
+    stamp_lines,
 )
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.redaction_guard import RedactionGuard
@@ -66,6 +76,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Redactor
+    from ambient_runner.projections.state_patch import MemberChange
     from ambient_runner.protocol.events import Delta, Event, Terminal
     from ambient_runner.protocol.repair import Repairer
 
@@ -116,10 +127,14 @@ class Pipeline:
         self._state = SharedState(state)
         self._open_deltas = repairer.open_deltas
         self._deferred_events: list[Event] = []
+        self._deferred_changes: list[MemberChange] = []
+        """The changes that the patches among them make."""
         self._last_type: type[BaseEvent] | None = None
-        """Type of the last deferred event if it is a delta whose message or call is surely open; else None."""
-        self._is_one_item = False
-        """True if all deferred events are deltas of one message or call."""
+        """Type of the last event if it is a delta whose message or call is surely open; else None."""
+        self._deferred_long_chars = 0
+        """Characters of the long deltas among the deferred events."""
+        self._group_starts: list[int] = []
+        """Where each group of the deferred events begins: one event, or consecutive deltas of one message or call."""
         self._last_id = ""
         self._last_subagent: str | None = None
         self.last_event_at = 0.0
@@ -161,29 +176,38 @@ class Pipeline:
                 and type(name) is str
                 and delta.subagent_run_id is self._last_subagent
                 and type(delta.delta) is str
-                and 0 < len(delta.delta) <= MAX_DEFERRED_CHARS
+                and 0 < len(delta.delta) <= MAX_SHORT_CHARS
                 and delta.metadata is None
                 and delta.raw_event is None
                 and delta.timestamp is None
+                and (self._deferred_events or self.redaction_guard.error is None)
             ):
+                if not self._deferred_events:
+                    # The first since the last pause, as each delta of a slow stream is.
+                    self._append_lazily(self._encode_deferred_events, self._deferred_events)
+                    self._group_starts.append(0)
                 self._deferred_events.append(delta)
                 if kind is ToolCallArgs and (call := self._open_calls.get(name)) is not None:
                     call[1].append(delta.delta)
                 return False
         if self.redaction_guard.error is None and self._try_defer(event):
-            return False
+            if self._deferred_long_chars < MAX_DEFERRED_LONG_CHARS:
+                return False
+            self._write_long_deltas()
+            return True
         self._push_now(event)
         return True
 
     def _try_defer(self, event: Event) -> bool:
         """Defer an event that may wait. Return False for any other."""
         kind: type[BaseEvent] = type(event)
-        self._last_type = None
+        last_type, self._last_type = self._last_type, None
         if kind not in DELTA_TYPES:
+            if type(event) is StateDelta:
+                return self._try_defer_patch(event)
             if kind not in DEFERRED_TYPES or not is_deferrable(event):
                 return False
             self._defer(self._repair(event))
-            self._is_one_item = False
             return True
         delta: Any = event
         name, owner = delta.tool_call_id if kind is ToolCallArgs else delta.message_id, delta.subagent_run_id
@@ -194,14 +218,27 @@ class Pipeline:
             or owners[name] != owner
             or not (owner is None or type(owner) is str)
             or type(delta.delta) is not str
-            or not 0 < len(delta.delta) <= MAX_DEFERRED_CHARS
+            or not 0 < len(delta.delta) <= MAX_LONG_CHARS
             or not (delta.metadata is None and delta.raw_event is None and delta.timestamp is None)
         ):
             return False
-        is_first = not self._deferred_events
-        self._defer((delta,))  # First: the writer may call `_encode_deferred_events` back, which resets `_last_type`.
-        self._is_one_item = is_first
+        is_next = last_type is kind and name == self._last_id and owner == self._last_subagent
+        continues_group = is_next and bool(self._deferred_events)
+        self._defer((delta,))
+        if continues_group:
+            self._group_starts.pop()  # `_defer` began a group for it.
+        if len(delta.delta) > MAX_SHORT_CHARS:
+            self._deferred_long_chars += len(delta.delta)
         self._last_type, self._last_id, self._last_subagent = kind, name, owner
+        return True
+
+    def _try_defer_patch(self, event: StateDelta) -> bool:
+        """Defer a copy of a patch that may wait, as the agent may change its values. The repairer would return it as it is."""
+        change = read_deferrable_change(event)
+        if change is None or not self._repairer.is_running:
+            return False
+        self._defer((StateDelta(delta=[event.delta[0].copy()]),))
+        self._deferred_changes.append(change)
         return True
 
     def _defer(self, events: Sequence[Event]) -> None:
@@ -211,6 +248,7 @@ class Pipeline:
         for event in events:
             if type(event) in _CALL_TYPES:
                 self._record_call(event)
+            self._group_starts.append(len(self._deferred_events))
             self._deferred_events.append(event)
 
     def _push_now(self, event: Event) -> None:
@@ -226,7 +264,7 @@ class Pipeline:
         for legal in self._repair(event):
             if type(legal) in _CALL_TYPES:
                 self._record_call(legal)
-            self._write_redacted(legal)
+            self._write_redacted(drop_long_text(legal))
         self.last_event_at = time.monotonic()
         self.busy_seconds += self.last_event_at - started_at
 
@@ -263,25 +301,56 @@ class Pipeline:
         if encoded.lines:
             self._append_lazily(lambda: encoded, encoded.lines)
 
+    def _write_long_deltas(self) -> None:
+        """Write the deferred events at once: to search more of them takes milliseconds."""
+        started_at = time.monotonic()
+        self._write_deferred_events()
+        self.busy_seconds += time.monotonic() - started_at
+
     def _encode_deferred_events(self) -> Encoded:
         """Encode the deferred events: the `DeferredEncoder` that the writer calls back, before its next append or when the agent pauses.
 
         The redactor holds back the last deltas, and releases those it held before.
         """
         events, self._deferred_events = self._deferred_events, []
-        self._last_type = None
+        changes, self._deferred_changes = self._deferred_changes, []
+        starts, self._group_starts = self._group_starts, []
+        self._deferred_long_chars = 0
         if not events:
             return Encoded([])
         self.last_event_at = time.monotonic()
-        deltas = cast("list[Delta]", events) if self._is_one_item else None
+        deltas = cast("list[Delta]", events) if len(starts) == 1 and type(events[0]) in DELTA_TYPES else None
+        redactor = self._redactor
         try:
+            if len(changes) == len(events) and (lines := self._encode_patches(events, changes)):
+                return Encoded(lines)
             with self.redaction_guard:
-                released = self._redactor.feed_deltas(deltas) if deltas else self._redactor.feed_batch(events)
+                released = (
+                    [redactor.feed_deltas(deltas)] if deltas else redactor.feed_groups(split_groups(events, starts))
+                )
         except RedactionFailed:  # The writer calls this for many runs at once: the guard ends this one.
+            self._last_type = None  # The next event is refused.
             return Encoded([])
-        if released and deltas and self._redactor.is_plain(deltas[0]):
-            return encode_deltas(cast("Sequence[Delta]", released))
-        return encode_events(released)
+        if deltas and released[0] and redactor.is_plain(deltas[0]):
+            return encode_deltas(cast("Sequence[Delta]", released[0]))
+        flat = [event for group in released for event in group]
+        return Encoded(self._encode_with_patches(flat)) if changes else encode_events(flat)
+
+    def _encode_patches(self, patches: Sequence[Event], changes: Sequence[MemberChange]) -> list[bytes] | None:
+        """Apply deferred patches to the state, and encode them. Return None, and do nothing, if one of them has to be handled alone."""
+        lines = encode_together(patches)
+        if lines is None:
+            return None
+        with self.redaction_guard:
+            is_clean = self._redactor.are_lines_clean(lines)
+        return stamp_lines(lines) if is_clean and self._state.try_set_members(changes, sum(map(len, lines))) else None
+
+    def _encode_with_patches(self, events: Sequence[Event]) -> list[bytes]:
+        """Encode redacted events that were deferred, patches among them, which are applied to the state."""
+        lines, changes = encode_stamped(events), read_member_changes(events)
+        if lines is None or changes is None or not self._state.try_set_members(changes, sum(map(len, lines))):
+            return [self._encode(event) for event in events]
+        return lines
 
     def store_private(self, event: Custom) -> None:
         """Store a private entry of the adapter (`projections.private_entries`).

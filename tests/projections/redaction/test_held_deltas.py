@@ -10,8 +10,12 @@ import sys
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.projections.redaction import HELD_CHARS, REDACTED, Redactor
+from ambient_runner.projections.redaction.held_deltas import HeldDeltas
+from ambient_runner.projections.redaction.secrets import Secrets
 from ambient_runner.protocol.events import (
     ReasoningMessageContent,
     ReasoningMessageEnd,
@@ -200,3 +204,39 @@ def test_arguments_of_a_call_are_held_like_text() -> None:
     out = [event for delta in deltas for event in redactor.feed(delta)]
     out += redactor.feed(ToolCallEnd(tool_call_id="c"))
     assert "".join(event.delta for event in out if isinstance(event, ToolCallArgs)) == f'{{"key": "{REDACTED}"}}'
+
+
+class _AlwaysDividing(HeldDeltas[TextMessageContent]):
+    """Feeds a single delta as several are fed."""
+
+    def _try_release_whole(self, text: str, secrets: Secrets) -> bool:
+        return False
+
+
+@given(
+    texts=st.lists(
+        st.sampled_from(
+            [
+                *("a ", "a", " b", SECRET, f"{SECRET} ", "s3cr3t-", "Zq8-value ", "\n", "Bearer ", "x" * 300, ". "),
+                *(
+                    "correct ",
+                    "horse ",
+                    "battery ",
+                    "staple ",
+                    "correct horse ",
+                    "staple",
+                    "-----BEGIN PRIVATE KEY-----\n",
+                ),
+            ]
+        ),
+        max_size=30,
+    )
+)
+def test_a_delta_that_is_released_at_once_is_the_same_as_on_the_plain_path(texts: list[str]) -> None:
+    secrets = Secrets([SECRET, "correct horse battery staple"])
+    direct, plain = HeldDeltas[TextMessageContent](), _AlwaysDividing()
+    for text in texts:
+        delta = TextMessageContent(message_id="m", delta=text)
+        assert direct.feed([delta], secrets) == plain.feed([delta], secrets)
+    assert direct.flush(secrets) == plain.flush(secrets)
+    assert direct.replacement_count == plain.replacement_count

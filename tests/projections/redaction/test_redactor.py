@@ -172,6 +172,53 @@ def test_a_whole_message_of_a_batch_is_divided_as_one_by_one_whether_the_batch_h
     assert [each.delta for each in released if isinstance(each, ToolCallArgs)] == [hidden.replace(SECRET, REDACTED)]
 
 
+NAMES = st.sampled_from(["m", "n"])
+PARTS = st.sampled_from([SECRET, SECRET[:9], SECRET[9:], "a", " ", "so ", "it is", "\ud83d"])
+DEFERRED = st.one_of(
+    st.builds(TextMessageStart, message_id=NAMES),
+    st.builds(TextMessageEnd, message_id=NAMES),
+    st.builds(ToolCallStart, tool_call_id=NAMES, tool_call_name=st.sampled_from(["look", SECRET])),
+    st.builds(ToolCallEnd, tool_call_id=NAMES),
+    st.builds(ReasoningMessageEnd, message_id=NAMES),
+    st.builds(ToolCallResult, message_id=NAMES, tool_call_id=NAMES, content=PARTS),
+).map(lambda event: [event])
+
+
+def delta_group(kind: str, name: str, texts: list[str]) -> list[Event]:
+    match kind:
+        case "text":
+            return [TextMessageContent(message_id=name, delta=each) for each in texts]
+        case "call":
+            return [ToolCallArgs(tool_call_id=name, delta=each) for each in texts]
+        case _:
+            return [ReasoningMessageContent(message_id=name, delta=each) for each in texts]
+
+
+DELTAS = st.builds(
+    delta_group, st.sampled_from(["text", "call", "reasoning"]), NAMES, st.lists(PARTS, min_size=1, max_size=4)
+)
+
+
+@given(
+    batches=st.lists(st.lists(st.one_of(DELTAS, DELTAS, DEFERRED), max_size=16), max_size=4), added=st.integers(0, 4)
+)
+def test_deltas_in_groups_are_released_as_in_groups_of_one(batches: list[list[list[Event]]], added: int) -> None:
+    """Also if a secret is learned between two batches."""
+    secrets, known = Secrets([]), Secrets([])
+    grouped, single = Redactor(secrets), Redactor(known)
+    for number, groups in enumerate(batches):
+        if number == added:
+            secrets.add([SECRET])
+            known.add([SECRET])
+        released = grouped.feed_groups(groups)
+        assert len(released) == len(groups)
+        assert [event for group in released for event in group] == list(
+            single.feed_batch([event for group in groups for event in group])
+        )
+    assert grouped.counts == single.counts
+    assert grouped.flush() == single.flush()
+
+
 def test_a_secret_longer_than_any_window_is_held_whole() -> None:
     secret = "".join(chr(97 + i % 26) + str(i) for i in range(200))
     events = [*(text(char) for char in secret), TextMessageEnd(message_id="m")]

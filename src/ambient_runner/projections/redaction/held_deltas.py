@@ -108,6 +108,8 @@ class HeldDeltas(Generic[_D]):
 
     def feed(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
         """Add deltas. Return those that may be sent now, with secrets replaced."""
+        if not self._deltas and len(deltas) == 1 and self._try_release_whole(deltas[0].delta, secrets):
+            return list(deltas)
         added = "".join([delta.delta for delta in deltas])
         self._text += added
         if self._is_cut:
@@ -121,6 +123,19 @@ class HeldDeltas(Generic[_D]):
         released = self._release(self._take_until(cut), secrets)
         self._token_start = cut - (length - len(self._text))
         return released
+
+    def _try_release_whole(self, text: str, secrets: Secrets) -> bool:
+        """Release a delta that ends in no token and has no secret, while nothing is held. Return False, and change nothing, for any other.
+
+        `feed` would return the same: nothing of the text is held, and no secret before it continues. A slow stream sends such deltas.
+        """
+        if not text or text[-1] in _TOKEN_CHARS or self._covered or self._open_pattern is not None:
+            return False
+        searched = self._context + text
+        if secrets.find_spans(searched):
+            return False
+        self._context = searched[-_CONTEXT_CHARS:]
+        return True
 
     def redact_whole(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
         """Return all deltas of a message, with secrets replaced and divided as they are."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -52,8 +51,16 @@ _STREAM_KINDS: dict[type[Any], str] = {
 _ENDED_KINDS: dict[type[Any], str] = {TextMessageEnd: "text", ReasoningMessageEnd: "reasoning", ToolCallEnd: "call"}
 _StreamKey = tuple[str, str]
 """Kind and id of a message or call."""
-_Positioned = list[tuple[int, Delta]]
-"""Deltas of one message or call, each with its position in a batch."""
+_PositionedGroups = list[tuple[int, "Sequence[Delta]"]]
+"""Groups of deltas of one message or call, each with its position in a batch."""
+
+
+class _WholeItem(NamedTuple):
+    """A message or call of which a batch has all deltas."""
+
+    positioned: _PositionedGroups
+    text: str
+
 
 _E = TypeVar("_E", bound=BaseEvent)
 _D = TypeVar("_D", bound=Delta)
@@ -61,7 +68,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Redactor:
-    """Redacts one run. Its events pass through `feed`, `feed_batch` or `feed_deltas` in order, everything else through `redact_text` and
+    """Redacts one run. Its events pass through `feed`, `feed_groups` or `feed_deltas` in order, everything else through `redact_text` and
     `redact_value`.
     """
 
@@ -87,22 +94,31 @@ class Redactor:
         return self._feed_other(event)
 
     def feed_batch(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return the events that may be written now in place of these: `feed` for many at once.
+        """Return the events that may be written now in place of these: `feed_groups` for events that are not grouped."""
+        return [event for group in self.feed_groups([(event,) for event in events]) for event in group]
 
-        The deltas of one message or call are searched together, and all other events together. Deltas must have no metadata and no raw
-        event, and those of one message one owner. No event passes another of the same message.
+    def feed_groups(self, groups: Sequence[Sequence[Event]]) -> Sequence[Sequence[Event]]:
+        """Return what may be written now in place of each group: `feed` for many events at once.
+
+        A group is one event, or consecutive deltas of one message or call, which cost less together than each alone. The
+        deltas of one message or call are searched together, and all other events together. Deltas must have no metadata and no raw event,
+        and those of one message one owner. No event passes another of the same message.
         """
         if self._secrets.is_empty:
-            return events
+            return groups
         self._forget_clean_ids()
-        return self._feed_mixed(events)
+        return self._feed_mixed(groups)
 
     def feed_deltas(self, deltas: Sequence[_D]) -> Sequence[_D]:
-        """Return the deltas that may be written now in place of these, all of one message or call. Same rules as `feed_batch`."""
+        """Return the deltas that may be written now in place of these, all of one message or call. Same rules as `feed_groups`."""
         if self._secrets.is_empty:
             return deltas
         self._forget_clean_ids()
         return self._feed_stream(_stream_of(deltas[0]), deltas, are_alike=True)
+
+    def are_lines_clean(self, lines: Sequence[bytes]) -> bool:
+        """Return True if none of these encoded events contains a secret: `feed` would return events that are no deltas as they are."""
+        return self._secrets.is_empty or not self._secrets.may_contain_secret(b" ".join(lines))
 
     def is_plain(self, delta: Delta) -> bool:
         """Return True if the deltas of this message or call have nothing but an id and a text.
@@ -112,68 +128,62 @@ class Redactor:
         stream = self._streams.get(_stream_of(delta))
         return delta.subagent_run_id is None if stream is None else stream.is_plain
 
-    def _feed_mixed(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Feed deltas of several messages and other events. What is released has the position of its event, and is sorted by it."""
-        are_clean = self._are_clean([event for event in events if type(event) not in _STREAM_KINDS])
-        open_deltas: dict[_StreamKey, _Positioned] = {}
-        whole: list[_Positioned] = []  # Deltas of messages that begin and end in this batch: none has to be held back.
-        released: list[tuple[int, Event]] = []
-        for at, event in enumerate(events):
+    def _feed_mixed(self, groups: Sequence[Sequence[Event]]) -> Sequence[Sequence[Event]]:
+        """Feed deltas of several messages and other events. What is released has the position of its group."""
+        are_clean = self._are_clean([group[0] for group in groups if type(group[0]) not in DELTA_TYPES])
+        released: list[Sequence[Event]] = [()] * len(groups)
+        open_items: dict[_StreamKey, _PositionedGroups] = {}
+        # Messages that begin and end in this batch: none of their deltas has to be held back.
+        whole: list[_WholeItem] = []
+        for at, group in enumerate(groups):
+            event = group[0]
             if type(event) in DELTA_TYPES:
-                open_deltas.setdefault(_stream_of(event), []).append((at, cast("Delta", event)))
+                open_items.setdefault(_stream_of(event), []).append((at, cast("Sequence[Delta]", group)))
                 continue
             if (ended := _ended_stream(event)) is not None:
-                deltas = open_deltas.pop(ended, None)
-                if deltas and self._is_whole(ended, deltas):
-                    whole.append(deltas)
-                elif deltas:
-                    released += self._feed_positioned(deltas)
+                positioned = open_items.pop(ended, None)
+                if positioned and (text := self._whole_text(ended, positioned)) is not None:
+                    whole.append(_WholeItem(positioned, text))
+                elif positioned:
+                    self._feed_positioned(ended, positioned, released)
             elif _ends_all(event):
-                for deltas in open_deltas.values():
-                    released += self._feed_positioned(deltas)
-                open_deltas.clear()
-            if are_clean and ended not in self._streams and not _ends_all(event):
-                released.append((at, event))
-            else:
-                released += [(at, each) for each in self._feed_other(event, is_clean=are_clean)]
-        for deltas in open_deltas.values():
-            released += self._feed_positioned(deltas)
-        released += self._feed_whole(whole)
-        released.sort(key=itemgetter(0))
-        return [event for _, event in released]
-
-    def _is_whole(self, key: _StreamKey, deltas: _Positioned) -> bool:
-        """Return True for all deltas of a message that ends in the batch, if its ids are clean and it is shorter than a window."""
-        if key in self._streams or (key[1], deltas[0][1].subagent_run_id) not in self._clean_ids:
-            return False
-        return sum([len(delta.delta) for _, delta in deltas]) < MAX_HELD_CHARS
-
-    def _feed_whole(self, messages: Sequence[_Positioned]) -> Iterable[tuple[int, Event]]:
-        """Return the deltas of whole messages, divided as `feed` does. All are searched together, each alone only if there is a secret."""
-        divided = [(deltas, divide_deltas([delta for _, delta in deltas])) for deltas in messages]
-        texts = ["".join([part.delta for part in parts]) for _, parts in divided]
-        has_secret = self._secrets.contains_secret(*texts)
-        released: list[tuple[int, Event]] = []
-        for deltas, parts in divided:
-            kept = self._redact_whole(parts) if has_secret else parts
-            last = len(deltas) - 1
-            released += [(deltas[min(at, last)][0], part) for at, part in enumerate(kept)]
+                for key, positioned in open_items.items():
+                    self._feed_positioned(key, positioned, released)
+                open_items.clear()
+            is_unchanged = are_clean and ended not in self._streams and not _ends_all(event)
+            released[at] = group if is_unchanged else self._feed_other(event, is_clean=are_clean)
+        for key, positioned in open_items.items():
+            self._feed_positioned(key, positioned, released)
+        self._feed_whole(whole, released)
         return released
+
+    def _whole_text(self, key: _StreamKey, positioned: _PositionedGroups) -> str | None:
+        """Return the text of a message that ends in the batch, if its ids are clean and it is shorter than a window; else None."""
+        if key in self._streams or (key[1], positioned[0][1][0].subagent_run_id) not in self._clean_ids:
+            return None
+        text = "".join([delta.delta for _, group in positioned for delta in group])
+        return text if len(text) < MAX_HELD_CHARS else None
+
+    def _feed_whole(self, items: Sequence[_WholeItem], released: list[Sequence[Event]]) -> None:
+        """Release the deltas of whole messages, divided as `feed` does. All are searched together, each alone only if there is a secret."""
+        has_secret = bool(items) and self._secrets.contains_secret(*[item.text for item in items])
+        for positioned, _ in items:
+            parts = divide_deltas(_flatten_groups(positioned))
+            _put_at_positions(self._redact_whole(parts) if has_secret else parts, positioned, released)
 
     def _redact_whole(self, deltas: list[Delta]) -> list[Delta]:
         stream = HeldDeltas[Any]()
         stream.is_plain = deltas[0].subagent_run_id is None
         return self._release(_stream_of(deltas[0]), stream, stream.redact_whole(deltas, self._secrets))
 
-    def _feed_positioned(self, deltas: _Positioned) -> Iterable[tuple[int, Event]]:
-        """Feed deltas of one stream, with their positions in a batch. Return what is released with its position.
+    def _feed_positioned(self, key: _StreamKey, positioned: _PositionedGroups, released: list[Sequence[Event]]) -> None:
+        """Feed the deltas of one message or call, and put what is released at their positions.
 
         Counted from the end: what is still held are the last deltas, and what was held before the batch comes first.
         """
-        key = _stream_of(deltas[0][1])
-        released = self._feed_stream(key, [delta for _, delta in deltas], are_alike=True)
-        shift, last = len(deltas) - self._streams[key].held_count - len(released), len(deltas) - 1
-        return [(deltas[min(max(at + shift, 0), last)][0], event) for at, event in enumerate(released)]
+        deltas = _flatten_groups(positioned)
+        events = self._feed_stream(key, deltas, are_alike=True)
+        _put_at_positions(events, positioned, released, shift=len(deltas) - self._streams[key].held_count - len(events))
 
     def _forget_clean_ids(self) -> None:
         """Search all ids again after secrets were added."""
@@ -207,7 +217,7 @@ class Redactor:
     def _are_clean(self, events: Sequence[Event]) -> bool:
         """Return True if none of the events contains a secret. Remember the ids of those that start a message or call."""
         try:
-            if self._secrets.may_contain_secret(b" ".join([encode_event(event) for event in events])):
+            if not self.are_lines_clean([encode_event(event) for event in events]):
                 return False
         except (TypeError, ValueError):
             return False
@@ -226,7 +236,7 @@ class Redactor:
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = HeldDeltas[Any]()
-        if any(map(_has_other_fields, deltas[:1] if are_alike else deltas)):
+        if _has_other_fields(deltas[0]) if are_alike else any(map(_has_other_fields, deltas)):
             stream.is_plain = False
         return self._release(key, stream, stream.feed(deltas, self._secrets))
 
@@ -340,6 +350,24 @@ class Redactor:
 def _stream_of(delta: Any) -> _StreamKey:
     kind = _STREAM_KINDS[type(delta)]
     return kind, delta.tool_call_id if kind == "call" else delta.message_id
+
+
+def _flatten_groups(positioned: _PositionedGroups) -> Sequence[Delta]:
+    return positioned[0][1] if len(positioned) == 1 else [delta for _, group in positioned for delta in group]
+
+
+def _put_at_positions(
+    events: Sequence[Event], positioned: _PositionedGroups, released: list[Sequence[Event]], shift: int = 0
+) -> None:
+    """Put released deltas at the positions of their groups: each belongs to the fed delta at its own index plus `shift`."""
+    if len(positioned) == 1:
+        released[positioned[0][0]] = events
+        return
+    positions = [at for at, group in positioned for _ in group]
+    last = len(positions) - 1
+    for index, event in enumerate(events):
+        at = positions[min(max(index + shift, 0), last)]
+        released[at] = (*released[at], event)
 
 
 def _ended_stream(event: Any) -> _StreamKey | None:
