@@ -144,10 +144,11 @@ def _parse_arrivals(response: Response) -> Generator[tuple[int, int, int]]:
 
 
 _EXPLANATION = """\
-From 500 streams on, the event loop is busy all the time: 41 % is publishing and sending (19 % the socket), 24 % the agents' own \
-tasks and timers, 18 % redacting and encoding each delta alone. The commit thread takes 6 %. Delaying commits by 4 or 10 ms, so \
-that they group more deltas, saved a fifth of the CPU at 300 streams and nothing above that, where they group by themselves. Next: \
-one flush and one send for several deltas of a stream once the loop is late, and agents in processes of their own."""
+From 500 streams on, the event loop is busy all the time: two fifths is publishing and sending, half of that the socket, a quarter the \
+agents' own tasks and timers, a fifth redacting and encoding each delta alone. The commit thread gives the interpreter away at each \
+call of SQLite, and gets it back within the switch interval (1 ms; with Python's 5 ms the slowest commits took twice as long). \
+Delaying commits, so that they group more deltas, saved CPU at 300 streams and nothing above that, where they group by themselves. \
+Next: agents in processes of their own."""
 
 
 def build_section(found: Rounds) -> Section:

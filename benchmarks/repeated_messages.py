@@ -139,8 +139,8 @@ def _write_messages(count: int) -> list[dict[str, Any]]:
 
 
 _EXPLANATION = """\
-Every posted message is decoded, checked and compared with the thread's own; (a) only decodes them. Next: compare encoded \
-messages, and decode those that differ."""
+The messages that the last request had too are compared as bytes and not decoded again; the body is still searched and split \
+(1.7 ms for 2,000 messages), and all messages are converted for the agent."""
 
 
 def build_section(repeated: Repeated) -> Section:
