@@ -28,6 +28,8 @@ _SETTINGS = {
     "AMBIENT_SLOW_READER": str(SLOW_READER),
     "AMBIENT_STOP_GRACE": "1",
     "AMBIENT_RETAIN": "1000",
+    # Full within minutes: memory that grows afterwards is a leak.
+    "AMBIENT_VIEW_CACHE": "8MiB",
     "PYTHONPATH": str(ROOT),
 }
 _AGENTS = ("demo", "blocker=tests.soak.agents:block")
