@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.burst import Burst, run_burst
-from benchmarks.redaction import known_values
+from benchmarks.redaction import secret_variables
 from benchmarks.report import Goal, Section, spread
 from benchmarks.scene import Plans
 from benchmarks.servers import start_server
@@ -51,11 +51,10 @@ Bursts = dict[tuple[str, str], list[Burst]]
 def measure(scratch: Path, plan: Plan, step: Callable[[], None]) -> Bursts:
     """Measure the servers in turn, in rotated order. The first round is a warm-up and is not counted, unless it is the only one."""
     bursts = defaultdict[tuple[str, str], list[Burst]](list)
-    secrets = {f"BENCH_{number}_API_KEY": value for number, value in enumerate(known_values(SECRETS))}
     with ExitStack() as stack:
         servers: list[tuple[str, Server]] = [
             (NONE, stack.enter_context(start_server("ambient", scratch))),
-            (MANY, stack.enter_context(start_server("ambient", scratch, secrets))),
+            (MANY, stack.enter_context(start_server("ambient", scratch, secret_variables(SECRETS)))),
             (ADAPTER, stack.enter_context(start_server("adapter", scratch))),
         ]
         for turn in range(plan.rounds + 1):

@@ -47,6 +47,11 @@ def known_values(count: int = VALUE_COUNT) -> list[str]:
     return ["".join(rng.choices(rng.choice(_ALPHABETS), k=rng.randint(16, 64))) for _ in range(count)]
 
 
+def secret_variables(count: int) -> dict[str, str]:
+    """Return so many environment variables whose values are secrets."""
+    return {f"BENCH_{number}_API_KEY": value for number, value in enumerate(known_values(count))}
+
+
 PLANS = Plans(smallest=1, quick=3, full=15)
 
 

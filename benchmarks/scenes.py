@@ -53,7 +53,7 @@ def _describe(name: str, title: str, module: Any, *, is_daily: bool = False, has
 
 _SERVING = (
     _describe("burst", "20,000 deltas", burst, is_daily=True),
-    _describe("shapes", "what agents send", shapes, has_pauses=False),
+    _describe("shapes", "what agents send", shapes),
     _describe("texts", "deltas of real texts", text_shapes),
     _describe("redaction", "redaction", redaction, has_pauses=False),
     _describe("secrets", "200 secrets", known_secrets),

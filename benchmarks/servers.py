@@ -133,7 +133,7 @@ def _run_server(name: str, scratch: Path, settings: Mapping[str, str], store: Pa
         child = subprocess.Popen(_command(name, store), stdout=output, stderr=subprocess.STDOUT, env=env)
     try:
         port = _wait_for_port(child, log)
-        if name == "ambient" and heartbeat.name_agents():
+        if name.startswith("ambient") and heartbeat.name_agents():
             run_workload(port, Workload(count=1), f"/agents/{heartbeat.AGENT}")
         yield Server(name=name, port=port, process=psutil.Process(child.pid), store=store)
     finally:
@@ -156,19 +156,20 @@ def _command(name: str, store: Path) -> list[str]:
         return [sys.executable, "-m", "benchmarks.redacting_server", name, url]
     if kind in PEERS:
         return [sys.executable, "-m", "benchmarks.peers", name]
-    if kind == "shapes":
-        return [sys.executable, "-m", "benchmarks.shapes", sdk, url]
+    if name == "adapter-shapes":
+        return [sys.executable, "-m", "benchmarks.shapes"]
     if kind != "ambient":
         return [sys.executable, "-m", "benchmarks.baselines", name]
     return [str(AMBIENT), "serve", *_name_agents(sdk), "--port", "0", "--store", url]
 
 
 def _name_agents(sdk: str) -> list[str]:
-    if sdk == "acp":
-        return ["bench=benchmarks.agents:fake_acp_agent"]
-    if sdk:
-        return [f"bench=benchmarks.sdk.bridges:{sdk}"]
-    return ["demo", "bench=benchmarks.agents:TimedBridge", *heartbeat.name_agents()]
+    agents = {
+        "": ["demo", "bench=benchmarks.agents:TimedBridge"],
+        "acp": ["bench=benchmarks.agents:fake_acp_agent"],
+        "shapes": ["bench=benchmarks.shapes:ShapesBridge"],
+    }
+    return [*agents.get(sdk, [f"bench=benchmarks.sdk.bridges:{sdk}"]), *heartbeat.name_agents()]
 
 
 def published_python(sdk: str) -> Path:

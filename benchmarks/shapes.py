@@ -1,7 +1,7 @@
 """Bursts of what agents really send: arguments, reasoning, tool calls, models and dicts of `ag_ui.core`, state, older clients, secrets.
 
 Each is beside the same events as `ag_ui.core` models through `EventEncoder` and `StreamingResponse`, which store nothing:
-`python -m benchmarks.shapes adapter|ambient|secrets STORE` serves both sides.
+`python -m benchmarks.shapes` serves these, `ambient serve bench=benchmarks.shapes:ShapesBridge` ours.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import statistics
-import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -22,13 +21,11 @@ from ag_ui.encoder import EventEncoder
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.projections.redaction import Secrets
 from ambient_runner.protocol import events as structs
 from benchmarks.burst import SETTLE_SECONDS, Burst
 from benchmarks.client import UnexpectedResponse, run_workload
-from benchmarks.redaction import known_values
+from benchmarks.redaction import secret_variables
 from benchmarks.report import Cost, Goal, Section
 from benchmarks.scene import Plans
 from benchmarks.servers import start_server
@@ -152,7 +149,8 @@ class Shape:
     pauses: bool = False
     """True if the agent awaits between its events."""
     protocol_version: str | None = "1.0"
-    server: str = "ambient"
+    has_secrets: bool = False
+    """True if the server's environment has secrets."""
 
 
 SHAPES = {
@@ -171,7 +169,7 @@ SHAPES = {
     "old": Shape(title="text, client 0.0.58", build=_text, wanted=4, protocol_version=None),
     "old_mix": Shape(title="20 deltas and a call, client 0.0.58", build=_mix(20), wanted=4, protocol_version=None),
     "words": Shape(title="deltas of 40 characters", build=_prose(40), wanted=6),
-    "secrets": Shape(title=f"the same, {_SECRET_COUNT} secrets", build=_prose(40), wanted=6, server="secrets"),
+    "secrets": Shape(title=f"the same, {_SECRET_COUNT} secrets", build=_prose(40), wanted=6, has_secrets=True),
 }
 
 
@@ -214,14 +212,10 @@ class ShapesBridge(PlatformBridge):
         return FrameworkCapabilities(tool_use=True)
 
 
-def build_app(name: str, store: str) -> FastAPI:
-    """Return one of the compared apps."""
+def build_adapter_app() -> FastAPI:
+    """Return the app of (a)."""
     app = FastAPI()
-    if name == "adapter":
-        app.post("/", response_model=None)(_adapter_endpoint)
-        return app
-    secrets = Secrets(known_values(_SECRET_COUNT if name == "secrets" else 0))
-    add_ambient_endpoints(app, ShapesBridge(), settings=Settings(store=store), secrets=secrets)
+    app.post("/", response_model=None)(_adapter_endpoint)
     return app
 
 
@@ -243,12 +237,12 @@ def measure(
     """Measure each shape on (a) and on this server in turn. The first round is a warm-up and is not counted."""
     found: dict[str, dict[str, list[Burst]]] = {}
     with (
-        start_server("shapes-adapter", scratch) as adapter,
-        start_server("shapes-ambient", scratch) as ambient,
-        start_server("shapes-secrets", scratch) as secrets,
+        start_server("adapter-shapes", scratch) as adapter,
+        start_server("ambient-shapes", scratch) as without_secrets,
+        start_server("ambient-shapes", scratch, secret_variables(_SECRET_COUNT)) as with_secrets,
     ):
         for name in names:
-            ours = secrets if SHAPES[name].server == "secrets" else ambient
+            ours = with_secrets if SHAPES[name].has_secrets else without_secrets
             found[name] = defaultdict(list)
             for turn in range(rounds + 1):
                 for server in (adapter, ours) if turn % 2 else (ours, adapter):
@@ -351,4 +345,4 @@ def _goal(what: str, wanted: float, ratio: float) -> Goal:
 
 
 if __name__ == "__main__":
-    serve(build_app(sys.argv[1], sys.argv[2]))
+    serve(build_adapter_app())
