@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from ambient_runner.errors import LedgerError, RunnerError
-from ambient_runner.ledger.records import RUNTIME, concatenate_texts
+from ambient_runner.ledger.records import RUNTIME, join_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Sized
@@ -307,7 +307,7 @@ class BufferedWriter:
         self._submitted_bytes += size
         end_status, self._end_status = self._end_status, None
         self._is_dirty = False
-        text = concatenate_texts(texts) if texts else None
+        text = join_texts(texts) if texts else None
         return Append(self, lines, size, text, end_status, self._checkpoint if end_status is not None else None)
 
     def mark_committed(self, count: int, size: int, newest: int) -> None:
