@@ -30,9 +30,8 @@ class OpenDescriptor:
             return None
         with suppress(OSError):
             content = os.pread(number, size, offset)
-            if (
-                file_identity(os.fstat(number)) == self._identity
-            ):  # Afterwards: the number may have been another file's.
+            # Checked after the read: the number may belong to another file by now.
+            if file_identity(os.fstat(number)) == self._identity:
                 return content
         self._number = _find_descriptor(self._identity)
         return None
