@@ -195,7 +195,7 @@ class Checkpoint:
     seq: int
     body: bytes
     parts: tuple[CheckpointPart, ...] = ()
-    """What precedes the body, the oldest first."""
+    """The parts that precede the body, the oldest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -228,7 +228,7 @@ class ThreadView:
         self.updated = 0
         """Time of the last start or end of a run or fact outside of runs, in milliseconds since 1970; 0 if it is not known."""
         self.fork: ThreadFork | None = None
-        """Where the thread was copied from, if it began as a copy."""
+        """The origin of the thread, if it began as a copy."""
         self.accepted_after: dict[str, int] = {}
         """The seq of the entry before the run that accepted a user message, by message id. Of those that retention's checkpoint covers
         there is none: their entries are gone."""
@@ -325,7 +325,7 @@ class ThreadView:
             self._apply_besides_messages(run, event)
 
     def _apply_besides_messages(self, run: str, event: Event) -> None:
-        """Apply an event to everything but the messages."""
+        """Fold an event into everything but the messages."""
         match event:
             case StateDelta() | StateSnapshot():
                 self.state.apply(event)

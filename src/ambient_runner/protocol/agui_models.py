@@ -115,8 +115,8 @@ class EventCoercer:
     def __call__(self, value: object) -> Event:
         """Return the Event for one of ours, an `ag_ui.core` model, another pydantic model of an event, or a mapping with a `type`.
 
-        A `PlatformEvent` becomes a plain `Custom`: check its type first where it counts. One is returned for a model or mapping that is
-        too large: `ambient:dropped`, with the permission to use that name.
+        A `PlatformEvent` becomes a plain `Custom`: check its type first where it counts. For a model or mapping that is too large, the
+        `PlatformEvent` `ambient:dropped` is returned, which may use that name.
         Raises: TypeError if it is none of these; ValueError if it is malformed.
         """
         if type(value) in _EVENT_TYPES:

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits for clients that send too slowly, or too much before there is a request, or that do not read.
 
-`ambient serve` uses it. uvicorn limits neither the headers nor the time for them, and waits for a client that does not read forever. The
-limits of a request body need no protocol: `request_parsing.py` has them.
+`ambient serve` uses it. uvicorn limits neither the headers nor the time for them, and waits without a limit for a client that does not
+read. The limits of a request body need no protocol: `request_parsing.py` has them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionLimits:
-    """Limits of the size and the duration of what a connection sends, in bytes and seconds."""
+    """Limits of what a client sends, and of the time in which it sends and reads, in bytes and seconds."""
 
     header_bytes: int = 64 << 10
     """Of the request line and all headers, trailers included."""
@@ -84,7 +84,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._unparsed_bytes = 0
         """Bytes received since the parser last reported something: it keeps a header that is incomplete."""
         self._read_timer: TimerHandle | None = None
-        """Ends when the client must have read something."""
+        """Calls `_check_reader` when the client must have read something."""
         self._unread_bytes = 0
         """Bytes that the client had not read when that timer was started."""
 
@@ -213,7 +213,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         logger.info(
             "A client of %s is cut: it has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
-            f"{cycle.scope['method']} {cycle.scope['path']}" if cycle else "no complete request",
+            f"{cycle.scope['method']} {cycle.scope['path']}" if cycle else "an incomplete request",
             self.limits.slow_reader,
         )
 

@@ -1,6 +1,6 @@
-"""Reading a file of the store beside SQLite, through a descriptor that SQLite has open.
+"""Reads of the store's files without SQLite, through descriptors that SQLite has open.
 
-To open and close the database or its index would end all locks that this process holds on it: that is how POSIX locks work.
+Opening and closing the database or its index would release all locks that this process holds on it: POSIX locks belong to the process.
 """
 
 from __future__ import annotations
