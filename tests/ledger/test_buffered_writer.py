@@ -1,4 +1,4 @@
-"""When the writer submits what it has: at once if nothing of it is being committed, otherwise once the producer pauses."""
+"""The moment at which the writer submits its entries: at once if nothing of it is being committed, otherwise once the producer pauses."""
 
 from __future__ import annotations
 
