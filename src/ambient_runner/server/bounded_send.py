@@ -1,6 +1,7 @@
 """Large bodies that are no event streams, sent in pieces: what the server buffers for a client is bounded, and the client has to read.
 
-Under `ambient serve` the protocol (`connection_limits.py`) cuts a client that does not read. Under another server the time is limited here.
+Under `ambient serve` the protocol (`connection_limits.py`) disconnects a client that does not read. Under another server the time is
+limited here.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ async def send_chunks(scope: Scope, send: Send, chunks: AsyncGenerator[bytes, No
 def _report_slow_client(scope: Scope, slow_reader: float) -> None:
     metrics.SLOW_CLIENTS_CLOSED.inc()
     logger.info(
-        "The response to %s %s is cut: its client has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
+        "The response to %s %s ends incomplete: its client has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
         scope["method"],
         scope["path"],
         slow_reader,
