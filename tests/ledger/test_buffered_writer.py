@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from ambient_runner.ledger.buffered_writer import BufferedWriter, FlushScheduler
+from ambient_runner.ledger.buffered_writer import BufferedWriter
+from ambient_runner.ledger.flush_scheduler import FlushScheduler
 from ambient_runner.ledger.records import Encoded, ThreadKey
 
 if TYPE_CHECKING:

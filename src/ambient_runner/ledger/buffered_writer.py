@@ -1,4 +1,4 @@
-"""The Writer all stores share: it buffers on the event loop, submits the buffer when the producer pauses, and counts commits.
+"""The Writer all stores share: it buffers on the event loop and counts commits. `flush_scheduler.py` submits its buffer.
 
 This is the hot path from event to disk: `append` is a list append and a few counters. A store implements `WriterBackend`.
 The lines of a producer that does not pause are submitted in batches that start small, so that a run's first events are published at once,
@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from ambient_runner.errors import LedgerError, RunnerError
-from ambient_runner.ledger.records import RUNTIME, join_texts
+from ambient_runner.errors import LedgerError, RunnerError, copy_error
+from ambient_runner.ledger.facts import LINE_BREAK, check_first_facts
+from ambient_runner.ledger.records import join_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence, Sized
+    from collections.abc import Callable, Iterable, Sized
     from types import TracebackType
 
     from ambient_runner.ledger.base import DeferredEncoder
+    from ambient_runner.ledger.flush_scheduler import FlushScheduler
     from ambient_runner.ledger.records import (
         CheckpointUpdate,
         Fact,
         IdempotencyClaim,
         JoinedText,
         ThreadKey,
-        ThreadLabels,
         ThreadStatus,
     )
 
@@ -36,7 +37,6 @@ _FIRST_BATCH_LINES = 16
 """Lines of the first batch that is submitted of a producer that does not pause."""
 _MAX_BATCH_LINES = 256
 """Lines up to which those batches grow."""
-_LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of searching for b"\n".
 
 
 class Append(NamedTuple):
@@ -75,47 +75,6 @@ class WriterBackend(Protocol):
     async def release_lease(self, writer: BufferedWriter) -> None:
         """Release the lease, also in a cancelled scope; nothing if the end of the run has released it."""
         ...
-
-
-class FlushScheduler:
-    """Submits what writers have queued once they pause, so that a burst makes few, large commits."""
-
-    def __init__(self, submit: Callable[[list[Append]], None]) -> None:
-        self._submit = submit
-        self._dirty_writers: list[BufferedWriter] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def add_writer(self, writer: BufferedWriter) -> None:
-        self._dirty_writers.append(writer)
-        if len(self._dirty_writers) == 1:
-            # Looked up once: asyncio checks for a fork each time, which is a system call.
-            self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(self._flush_paused_writers)
-
-    def flush(self) -> None:
-        """Submit everything now, because a caller waits for it."""
-        dirty, self._dirty_writers = self._dirty_writers, []
-        self._submit_nonempty([writer.take_queued() for writer in dirty])
-
-    def _flush_paused_writers(self) -> None:
-        """Run once per loop iteration. A writer that queued more since the last check is still producing, until it has a full batch."""
-        appends: list[Append] = []
-        busy: list[BufferedWriter] = []
-        for writer in self._dirty_writers:
-            if writer.has_paused():
-                appends.append(writer.take_queued())
-            else:
-                busy.append(writer)
-        self._dirty_writers = busy
-        if busy and self._loop:
-            self._loop.call_soon(self._flush_paused_writers)
-        self._submit_nonempty(appends)
-
-    def _submit_nonempty(self, appends: list[Append]) -> None:
-        """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
-        nonempty = [append for append in appends if append.lines or append.end_status is not None]
-        if nonempty:
-            self._submit(nonempty)
 
 
 class BufferedWriter:
@@ -206,7 +165,7 @@ class BufferedWriter:
     def append(self, line: bytes) -> None:
         if self._refusal is not None:
             raise copy_error(self._refusal)
-        if _LINE_BREAK in line:
+        if LINE_BREAK in line:
             raise ValueError("A line must not contain a line break.")
         if self._deferred is not None:
             self._encode_deferred()
@@ -394,41 +353,3 @@ def _first_refusal(has_begun: bool, has_ended: bool) -> RunnerError | RuntimeErr
     if has_ended:
         return RuntimeError("This run has ended.")
     return None if has_begun else RuntimeError("Call begin_run first.")
-
-
-def check_facts(facts: Sequence[Fact], labels: ThreadLabels | None = None) -> None:
-    """Check facts that belong to no run: they have one owner, which is not the runtime. Labels need a fact. Raises: ValueError."""
-    if labels is not None and not facts:
-        raise ValueError("Labels are written with the facts they follow from.")
-    if any(fact.owner == RUNTIME for fact in facts):
-        raise ValueError("Only a Writer can append facts of the owner `runtime`.")
-    if len({fact.owner for fact in facts}) > 1:
-        raise ValueError("Facts that are appended together must have one owner.")
-    for fact in facts:
-        check_line(fact.body)
-
-
-def check_first_facts(facts: Sequence[Fact]) -> None:
-    """Check the facts that a run begins with. Raises: ValueError."""
-    if not facts:
-        raise ValueError("A run must begin with at least one fact.")
-    for fact in facts:
-        check_line(fact.body)
-
-
-def batch_key(fact: Fact) -> tuple[str, str]:
-    """Return the key by which facts are grouped: runtime events of all types share a batch, other owners' facts have one per kind."""
-    return (RUNTIME, "") if fact.owner == RUNTIME else (fact.owner, fact.kind)
-
-
-def check_line(line: bytes) -> None:
-    """Check that a line contains no line break: a batch joins its lines with them. Raises: ValueError."""
-    if _LINE_BREAK in line:
-        raise ValueError("A line must not contain a line break.")
-
-
-def copy_error(error: RunnerError | RuntimeError) -> Exception:
-    """Return a new error like this one: a stored one would collect a traceback each time it is raised."""
-    copy = type(error)(*error.args)
-    copy.__cause__ = error.__cause__
-    return copy
