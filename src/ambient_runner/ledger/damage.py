@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def report_damage(key: ThreadKey, finding: str, *, agent: str = "") -> ThreadDamaged:
     """Log that the thread is damaged, and what was found. Return the error to raise."""
     logger.error(
-        "Thread %s of %s: the store's data of the thread contradicts itself: %s. "
+        "Thread %s of %s is damaged: %s. "
         "Continue in a new thread; `ambient threads export` shows what can still be read",
         key.id,
         key.owner,
