@@ -1,12 +1,11 @@
-"""The moment at which the writer submits its entries: at once if nothing of it is being committed, otherwise once the producer pauses."""
+"""When the writer submits what it has: at once if nothing of it is being committed, otherwise once the producer pauses."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from ambient_runner.ledger.buffered_writer import BufferedWriter
-from ambient_runner.ledger.flush_scheduler import FlushScheduler
+from ambient_runner.ledger.buffered_writer import BufferedWriter, FlushScheduler
 from ambient_runner.ledger.records import Encoded, ThreadKey
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ class Lines:
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self.encoded: list[Encoded] = []
-        """Lines that were encoded together."""
+        """What was encoded together."""
         self._make: Callable[[], Encoded] | None = None
 
     def append(self, line: bytes) -> None:
