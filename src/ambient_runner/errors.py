@@ -472,6 +472,13 @@ class RunInterrupted(Exception):
             )
 
 
+def copy_error(error: RunnerError | RuntimeError) -> Exception:
+    """Return a new error like this one: a stored one would collect a traceback each time it is raised."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
 RUN_ENDINGS = {
     "run_abandoned": (
         "This run was interrupted: its server ended or could not write. Its output so far is stored; send your message again."

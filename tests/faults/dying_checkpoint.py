@@ -1,7 +1,7 @@
 """A bridge whose server ends by SIGKILL in the transaction of its n-th checkpoint: `x=tests.faults.dying_checkpoint:bridge`.
 
 `DIE_AT` is that number. With `DIE_WHEN=before` it dies before the checkpoint's rows are written, with `after` after them, with `committed`
-after the commit and before anybody hears of it.
+after the commit and before it is published.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ async def test_f22_a_poison_event_harms_neither_its_run_nor_others(agents: Child
         again = await run(f"{agents.url}/agents/poison", run_input(thread, "count"))
     assert [frame.raw for frame in posted] == [frame.raw for frame in stored]
     (events,) = split_runs(events_of(stored))
-    told = [event["delta"] for event in events if event.get("messageId") in {"before", "after"} and "delta" in event]
-    assert "".join(told) == numbers(40 if ending(events) == "success" else 20)
+    deltas = [event["delta"] for event in events if event.get("messageId") in {"before", "after"} and "delta" in event]
+    assert "".join(deltas) == numbers(40 if ending(events) == "success" else 20)
     assert (neighbour, ending(events_of(again))) == ([numbers(200)], "success")
 
 

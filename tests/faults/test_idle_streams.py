@@ -52,10 +52,10 @@ async def test_f12_idle_streams_cost_little_and_active_ones_beside_them_are_comp
         async with AsyncExitStack() as streams:
             server = streams.enter_context(await start_server(tmp_path / "ambient.db", env=env))
             thread, process = new_id("thread"), psutil.Process(server.pid)
-            told = await run(server.url, run_input(thread, "hello"))
+            frames = await run(server.url, run_input(thread, "hello"))
             before = process.memory_info().rss
             for _ in range(idle):
-                url = f"{server.url}/threads/{thread}/events?after={told[-1].id}"
+                url = f"{server.url}/threads/{thread}/events?after={frames[-1].id}"
                 await streams.enter_async_context(open_stream(url))
             grown = process.memory_info().rss - before
             async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""F28: a thread whose record and entries disagree is refused and logged, whoever writes to it or reads it. Nobody tries for ever."""
+"""F28: a thread whose record and entries disagree is refused and logged, for writes and for reads. No request retries without end."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_f28_a_thread_whose_record_and_entries_disagree_is_refused(
 async def test_f28_every_read_of_a_thread_without_its_newest_entries_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Reads were 409 `stale_cursor` without a cursor and without retention, for ever, and nothing was logged."""
+    """Reads were 409 `stale_cursor` without a cursor and without retention, at every attempt, and nothing was logged."""
     statement = f"DELETE FROM batch WHERE no = ({NEWEST_ROW})"
     async with server_on_damaged_thread(tmp_path, statement) as client:
         with unless_hung():

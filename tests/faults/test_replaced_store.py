@@ -158,9 +158,8 @@ async def test_m8_a_store_in_which_a_read_found_damage_is_never_used_again(store
     """Only failed commits counted, and a commit on undamaged pages ended them: the server went on to write into a damaged file."""
     async with SqliteLedger(store) as ledger:
         await begin_run(ledger)
-    async with SqliteLedger(
-        store
-    ) as ledger:  # The log is empty but for this worker: other pages are read from the file.
+    # The log is empty except for this worker: other pages are read from the file.
+    async with SqliteLedger(store) as ledger:
         destroy_pages(store)
         with unless_hung(), pytest.raises(StoreUnusable):
             await ledger.get_thread(KEY)

@@ -4,129 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, StreamingResponse
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.config import Settings
 from ambient_runner.server import request_parsing
-from ambient_runner.server.app import add_ambient_endpoints, create_app
-from ambient_runner.server.connection_limits import ConnectionLimits, LimitedHttpProtocol
-from tests.faults.slow_clients import open_stalled_socket
-from tests.machine_speed import HANG_SECONDS, unless_hung
+from ambient_runner.server.app import add_ambient_endpoints
+from ambient_runner.server.connection_limits import LimitedHttpProtocol
+from tests.faults.quick_server import HOST, SETTINGS, Connection, QuickLimits, our_app, served
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-    from starlette.types import ASGIApp
-    from uvicorn.server import ServerState
-
-SETTINGS = Settings(store="memory://")
-HOST = b"Host: 127.0.0.1\r\n"
-
-
-class QuickLimits(LimitedHttpProtocol):
-    """The limits of `ambient serve`, with times that a test can wait for."""
-
-    limits = ConnectionLimits(first_byte_timeout=0.2, headers_timeout=0.3, unread_body_timeout=0.3, slow_reader=0.3)
-
-
-class Connection:
-    """A client that sends bytes as they are."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def read_to_end(self) -> bytes:
-        """Return all that the server sends until it closes the connection."""
-        data = b""
-        try:
-            while part := await self.reader.read(1 << 16):
-                data += part
-        except ConnectionError:
-            pass
-        return data
-
-    async def read_response(self) -> tuple[int, bytes]:
-        """Return status and body of one response with a length."""
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        lines = [line.lower() for line in head.split(b"\r\n")]
-        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
-        return int(head.split(b" ")[1]), await self.reader.readexactly(length)
-
-
-class Served:
-    """A server on a port of its own."""
-
-    def __init__(self, port: int, state: ServerState) -> None:
-        self._port = port
-        self._state = state
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    async def wait_until_closed(self) -> None:
-        """Return when the server has no connection."""
-        while self._state.connections:
-            await asyncio.sleep(0.01)
-
-    @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[Connection]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            yield Connection(reader, writer)
-        finally:
-            writer.close()
-
-    async def wait_for_all_timers(self) -> None:
-        """Return after a time in which every timer of a connection has ended."""
-        async with self.connect() as silent:
-            assert await silent.read_to_end() == b""
-        async with self.connect() as half:
-            await half.send(b"GET ")
-            await half.read_to_end()
-
-
-@asynccontextmanager
-async def served(
-    app: ASGIApp,
-    protocol: type[HttpToolsProtocol] = QuickLimits,
-    *,
-    keep_alive: int = int(HANG_SECONDS),
-    send_buffer: int | None = None,
-) -> AsyncGenerator[Served]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    if send_buffer is not None:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    config = uvicorn.Config(
-        app, http=protocol, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=keep_alive
-    )
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        with unless_hung():
-            yield Served(listener.getsockname()[1], server.server_state)
-    finally:
-        server.should_exit = True
-        await task
-        listener.close()
-
-
-def our_app() -> FastAPI:
-    return create_app(SETTINGS, {"demo": DemoBridge()})
 
 
 def foreign_app() -> FastAPI:
@@ -140,6 +32,13 @@ def error_in(response: bytes) -> tuple[int, str, bool]:
     head, _, body = response.partition(b"\r\n\r\n")
     closes = b"connection: close" in head.lower()
     return int(head.split(b" ")[1]), json.loads(body)["error"]["code"], closes
+
+
+async def send_slowly(client: Connection) -> None:
+    """Send a byte now and then, without end."""
+    while True:
+        await client.send(b"x")
+        await asyncio.sleep(0.01)  # The pace of the client, not a wait.
 
 
 def test_m10_the_limits_are_those_of_the_documentation() -> None:
@@ -168,14 +67,9 @@ async def test_m10_half_a_request_is_refused_after_its_time(start: bytes) -> Non
 
 
 async def test_m10_headers_that_come_byte_by_byte_have_the_same_time() -> None:
-    async def dribble(client: Connection) -> None:
-        while True:
-            await client.send(b"x")
-            await asyncio.sleep(0.01)  # The pace of the client, not a wait.
-
     async with served(our_app()) as server, server.connect() as client:
         await client.send(b"GET /health HTTP/1.1\r\nX-Slow: ")
-        task = asyncio.create_task(dribble(client))
+        task = asyncio.create_task(send_slowly(client))
         assert error_in(await client.read_to_end()) == (408, "request_timeout", True)
         task.cancel()
 
@@ -227,16 +121,10 @@ async def test_m10_half_a_body_is_refused_also_in_another_app(
 
 async def test_m10_a_body_that_nobody_reads_does_not_keep_the_connection() -> None:
     """uvicorn answers, waits for the rest of the body, and never ends that while a byte comes now and then."""
-
-    async def dribble(client: Connection) -> None:
-        while True:
-            await client.send(b"x")
-            await asyncio.sleep(0.01)  # The pace of the client, not a wait.
-
     async with served(our_app()) as server, server.connect() as client:
         await client.send(b"GET /health HTTP/1.1\r\n" + HOST + b"Content-Length: 100000\r\n\r\n")
         assert (await client.read_response())[0] == 200
-        task = asyncio.create_task(dribble(client))
+        task = asyncio.create_task(send_slowly(client))
         assert await client.read_to_end() == b""
         task.cancel()
 
@@ -275,37 +163,3 @@ async def test_m10_an_idle_connection_keeps_the_time_of_keep_alive() -> None:
             await server.wait_for_all_timers()
         await client.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
         assert await client.read_response() == (200, b"well")
-
-
-@pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["kept", "closed"])
-@pytest.mark.parametrize("size", [40_000, 4_000_000])
-async def test_f11_a_response_of_any_size_that_nobody_reads_is_cut(size: int, headers: dict[str, str]) -> None:
-    """uvicorn closes a connection only when the client has read what was sent, also one whose response is complete."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            await PlainTextResponse("x" * size)(scope, receive, send)
-
-    async with served(app, keep_alive=1, send_buffer=4096) as server:
-        with open_stalled_socket(server.url, "/", headers) as client:
-            assert len(await asyncio.to_thread(client.recv, 1)) == 1
-            await server.wait_until_closed()
-            assert len(await asyncio.to_thread(read_rest, client)) < size
-
-
-async def test_f11_requests_without_end_whose_responses_nobody_reads_are_cut() -> None:
-    async with served(our_app(), send_buffer=4096) as server:
-        with open_stalled_socket(server.url, "/health") as client:
-            assert len(await asyncio.to_thread(client.recv, 1)) == 1
-            await asyncio.to_thread(client.sendall, (b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n") * 1_000)
-            await server.wait_until_closed()
-
-
-def read_rest(client: socket.socket) -> bytes:
-    data = b""
-    try:
-        while part := client.recv(1 << 16):
-            data += part
-    except ConnectionError:
-        pass
-    return data

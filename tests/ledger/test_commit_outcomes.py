@@ -1,4 +1,4 @@
-"""What a commit means for the writers of a process."""
+"""Outcomes of a commit for the writers of a process."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ class Child:
     def __init__(self, process: Process) -> None:
         assert process.stdout
         self.process = process
-        self._words = TextReceiveStream(process.stdout)
-        self._heard = ""
+        self._output = TextReceiveStream(process.stdout)
+        self._buffer = ""
 
-    async def hear(self) -> str:
-        while "\n" not in self._heard:
-            self._heard += await self._words.receive()
-        line, _, self._heard = self._heard.partition("\n")
+    async def read_line(self) -> str:
+        while "\n" not in self._buffer:
+            self._buffer += await self._output.receive()
+        line, _, self._buffer = self._buffer.partition("\n")
         return line
 
     async def append(self, line: bytes) -> None:
@@ -54,7 +54,7 @@ async def a_holder(path: Path, lease: float) -> AsyncGenerator[Child, None]:
     async with await anyio.open_process([sys.executable, str(HOLDER), str(path), str(lease)], stderr=None) as process:
         child = Child(process)
         try:
-            assert await child.hear() == "holding"
+            assert await child.read_line() == "holding"
             yield child
         finally:
             if process.returncode is None:
@@ -69,7 +69,7 @@ async def test_a_thread_is_free_at_once_when_its_process_is_killed(path: Path) -
     with unless_hung():
         async with a_holder(path, lease=600) as child, SqliteLedger(path, lease=600) as ledger:
             await child.append(b"a")
-            assert await child.hear() == "2"
+            assert await child.read_line() == "2"
             with pytest.raises(LeaseHeld):
                 await ledger.acquire_lease(KEY, "run-2")
             assert await ledger.list_abandoned_runs() == []
@@ -93,5 +93,5 @@ async def test_a_process_that_wakes_up_after_a_takeover_cannot_write(path: Path)
                 await heir.finish_run()
                 child.process.send_signal(signal.SIGCONT)
                 await child.append(b"ghost")
-                assert await child.hear() == "lost"
+                assert await child.read_line() == "lost"
             assert await lines(ledger) == [b"started", b"abandoned"]

@@ -86,7 +86,7 @@ def batches_of(events: Sequence[Event], *, sizes: Sequence[int]) -> list[Batch]:
 
 
 def read_all(framer: Framer, batches: Sequence[Batch], skipped: int = 0) -> bytes:
-    """What a reader gets that joins after `skipped` batches."""
+    """Return the frames of a reader that joins after `skipped` batches."""
     view, sent = ThreadView(), b""
     for batch in batches:
         view.apply(batch)

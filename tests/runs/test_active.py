@@ -24,8 +24,8 @@ from tests.world import SETTINGS, ScriptedAgent, events_of, request, run_once, r
 IMPATIENT = dataclasses.replace(SETTINGS, timeouts=Timeouts(grace=0.05))
 
 
-async def deaf(run: Run) -> AsyncGenerator[Any, None]:
-    """Does not hear a cancellation for a while, as a call into foreign code does not."""
+async def delay_cancellation(run: Run) -> AsyncGenerator[Any, None]:
+    """Shields itself from its cancellation for a while, as a call into foreign code does."""
     yield TextMessageStart(message_id="m1")
     yield TextMessageContent(message_id="m1", delta="…")
     with anyio.CancelScope(shield=True):
@@ -46,7 +46,7 @@ async def whole(ledger: Ledger, started: Started) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("script", [forever, deaf])
+@pytest.mark.parametrize("script", [forever, delay_cancellation])
 async def test_a_run_ends_well_when_everything_around_the_runner_is_cancelled(script: Any) -> None:
     async with MemoryLedger() as ledger:
         started: list[Started] = []
@@ -63,11 +63,11 @@ async def test_a_run_ends_well_when_everything_around_the_runner_is_cancelled(sc
     assert info.active == ""
 
 
-@pytest.mark.parametrize("script", [forever, deaf])
+@pytest.mark.parametrize("script", [forever, delay_cancellation])
 async def test_a_run_that_ignores_the_drain_still_gets_its_terminal_event(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An agent that is deaf for longer than the Runner waits for last words; ten seconds would be a long test.
+    # An agent that ignores its cancellation for longer than the Runner waits for the end of a run; ten seconds would be a long test.
     monkeypatch.setattr("ambient_runner.runs.execution.FINALIZE_TIMEOUT", 0.1)
     async with MemoryLedger() as ledger:
         with unless_hung():

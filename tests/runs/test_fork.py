@@ -207,8 +207,8 @@ async def test_the_rule_for_history_does_not_matter(open_ledger: OpenLedger, his
     agents = Agents()
     async with open_ledger() as ledger, Runner(ledger, agents, replace(SETTINGS, history=history)) as runner:
         await run_once(runner, user("u1"))
-        told = (await runner.view_thread(KEY)).transcript.messages()
-        await run_once(runner, *told, user("u2"))
+        messages = (await runner.view_thread(KEY)).transcript.messages()
+        await run_once(runner, *messages, user("u2"))
         await run_fork(runner, "u2")
         assert (agents.seen[-1], agents["agent"].seen[-1].state) == (("u1", "a1", "t1", "b1", "n"), {"count": 1})
 

@@ -71,7 +71,7 @@ def blocking_function(file: Path) -> Any:
 async def test_the_time_our_own_code_takes_is_not_called_blocking_code_of_the_agent(
     directory: Path, is_own: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The report told the user to run our conversion of a large event in a thread."""
+    """The report advised the user to run our conversion of a large event in a thread."""
     block = blocking_function(directory / "module.py")
 
     async def script(run: Run) -> AsyncIterator[Any]:

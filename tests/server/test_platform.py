@@ -121,8 +121,8 @@ def test_a_server_without_such_agents_does_not_import_git_or_mcp() -> None:
     code = (
         "import sys; from ambient_runner import Settings, create_app; from ambient_runner.bridges.demo import DemoBridge; "
         "create_app(Settings(store='memory://'), {'demo': DemoBridge()}); "
-        "rooms = ('mcp', 'httpx2', 'ambient_runner.services.workspaces.git', 'ambient_runner.services.workspaces.layout'); "
-        "print([name for name in rooms if name in sys.modules])"
+        "lazy = ('mcp', 'httpx2', 'ambient_runner.services.workspaces.git', 'ambient_runner.services.workspaces.layout'); "
+        "print([name for name in lazy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""What an adapter remembers does not leave by any door, and what it is told of a request is what the settings allow."""
+"""The memory of an adapter leaves by no route, and an adapter gets of a request only what the settings allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request outside of runs may use: the tokens it brings and the credentials it is granted, which nobody else hears of."""
+"""Requests outside of runs: they use the tokens they bring and the credentials they are granted, which no one else learns."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ async def test_the_token_of_a_request_is_redacted_in_its_response_only(tmp_path:
         await talk(client, "hello", "u1", headers=alice)
         brought = {**alice, "X-GitHub-Token": "thousand"}
         added = await client.post("/repos/add", json={"url": url, "name": "api"}, headers=brought)
-        heard = await facts(client, headers=alice)
+        found = await facts(client, headers=alice)
         await client.post("/files?name=thousand", content=b"x", headers={**bob, **BYTES})
         after = await talk(client, "hello", "u1", headers=bob)
     assert added.status_code == 200
-    (noted,) = [value for name, value in heard if name == "ambient:repo_added"]
+    (noted,) = [value for name, value in found if name == "ambient:repo_added"]
     assert noted["url"] == url.replace("thousand", "[redacted]")
     assert "[redacted]" not in said_in(after)
     assert "/artifacts" in said_in(after)
@@ -75,10 +75,10 @@ async def test_an_error_does_not_repeat_the_request(tmp_path: Path) -> None:
         await talk(client, "hello", "u1")
         brought = {"X-GitHub-Token": "spelling"}
         failed = await client.post("/repos/add", json={"url": url, "branch": "none"}, headers=brought)
-        heard = await facts(client)
+        found = await facts(client)
     assert failed.status_code == 422
     assert "[redacted]" in failed.json()["error"]["message"]
-    assert "spelling" not in failed.text + json.dumps(heard)
+    assert "spelling" not in failed.text + json.dumps(found)
 
 
 @pytest.mark.parametrize("header", ["X-GitHub-Token", "X-GitLab-Token"])

@@ -1,4 +1,4 @@
-"""What is refused names the setting that is behind it, and a file of the operator's that cannot be meant stops the start."""
+"""Errors that name the setting which caused them. A file of the operator that is certainly a mistake stops the start."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.services.world import mcp_file, server, settings_of
 
 
 @pytest.mark.parametrize("url", ["file:///srv/app", "/srv/app", "http://host.example/app"])
-@pytest.mark.parametrize(("door", "member"), [("/repos/add", "url"), ("/workflow", "gitUrl")])
+@pytest.mark.parametrize(("route", "member"), [("/repos/add", "url"), ("/workflow", "gitUrl")])
 async def test_a_scheme_that_is_not_allowed_is_refused_with_the_setting_that_allows_it(
-    tmp_path: Path, door: str, member: str, url: str
+    tmp_path: Path, route: str, member: str, url: str
 ) -> None:
     async with server(WorkerBridge(), settings_of(tmp_path, git_schemes=("https", "ssh"))) as client:
-        response = await client.post(door, json={"threadId": "t", member: url})
+        response = await client.post(route, json={"threadId": "t", member: url})
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (403, "forbidden")
     assert "`git.schemes`" in error["message"]

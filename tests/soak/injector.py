@@ -22,7 +22,7 @@ FAULTS_PER_ROUND = 8
 
 
 async def inject_faults(world: World, until: float, report: Callable[[str], None]) -> None:
-    """Inject faults until a moment of monotonic time, each kind equally often. On a machine where none fits into the time, inject one."""
+    """Inject faults until this time of the monotonic clock, each kind equally often; at least one, however slow the machine is."""
     order: list[str] = []
     while time.monotonic() < until or not world.faults:
         async with asyncio.TaskGroup() as tasks:

@@ -27,7 +27,7 @@ __all__ = ["AgentProcess", "load_command_line_agent", "open_agent"]
 _START_TIMEOUT = 60.0  # seconds
 _CAPABILITIES: dict[str, Any] = {"auth": {"terminal": True}}
 _FAILURES = {"initialize": "start", "authenticate": "sign in", "session/list": "list its sessions"}
-"""What an agent did not do if it does not answer a method."""
+"""The action that failed if an agent does not answer a method."""
 
 
 def load_command_line_agent(settings: Settings, name: str) -> ACPBridge:

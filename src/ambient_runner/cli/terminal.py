@@ -42,7 +42,7 @@ class Terminal:
     def __init__(self, console: Console) -> None:
         self.outcome = "success"
         self.closed_reason = ""
-        """Why no more answers will come; empty while they may."""
+        """The reason for which no more answers will come; empty while they may."""
         self._failure_lines: list[str] = []
         self._console = console
         self._screen = Screen()

@@ -47,10 +47,10 @@ def _token(name: str, prefixes: tuple[str, ...], rest: str, body: str = _fill(40
 
 _QUOTE = r"(?:\\*+[\"'])?+"
 _IS = rf"{_QUOTE}\s*+(?:[:=,]\s*+(?:{_QUOTE}(?i:value){_QUOTE}\s*+:\s*+)?+|[|>]\s*+)(?:b(?=\\*+[\"']))?+{_QUOTE}"
-"""What is between the name of a header and its value: in code, in JSON, in XML, in a table."""
+"""The text between the name of a header and its value: in code, in JSON, in XML, in a table."""
 _TWO_DIGITS = r"(?=[A-Za-z_~+/=-]*+[0-9][A-Za-z_~+/=-]*+[0-9])"
 _NOT_CODE = r"(?![(\[]|\.\w)"
-"""What does not follow a value, but a name in code: a call, an index or an attribute. A sentence may end after a value."""
+"""Text that does not follow a value, but a name in code: a call, an index or an attribute. A sentence may end after a value."""
 _VARIABLE = r"\$(?:[({]|(?:[A-Z_][A-Z0-9_]*+|[a-z_][a-z0-9_]*+|[A-Za-z_]++[0-9]?+)(?![A-Za-z0-9]))"
 _DATABASES = (
     "postgres",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ambient_runner.ledger.records import concatenate_texts
+from ambient_runner.ledger.records import join_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ def join_text_batches(batches: Sequence[Batch]) -> Batch | None:
     if len(texts) < len(batches) or len({text.message_id for text in texts}) > 1:
         return None
     lines = [line for batch in batches for line in batch.lines]
-    return replace(newest, first=batches[0].first, lines=lines, text=concatenate_texts(texts), derived={}, size=0)
+    return replace(newest, first=batches[0].first, lines=lines, text=join_texts(texts), derived={}, size=0)
 
 
 def take_batches(batches: Iterable[Batch], limit: int) -> list[Batch]:

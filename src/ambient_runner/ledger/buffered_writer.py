@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from ambient_runner.errors import LedgerError, RunnerError
-from ambient_runner.ledger.records import RUNTIME, concatenate_texts
+from ambient_runner.errors import LedgerError, RunnerError, copy_error
+from ambient_runner.ledger.facts import LINE_BREAK, check_first_facts
+from ambient_runner.ledger.records import join_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence, Sized
+    from collections.abc import Callable, Iterable, Sized
     from types import TracebackType
 
     from ambient_runner.ledger.base import DeferredEncoder
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         IdempotencyClaim,
         JoinedText,
         ThreadKey,
-        ThreadLabels,
         ThreadStatus,
     )
 
@@ -36,7 +36,6 @@ _FIRST_BATCH_LINES = 16
 """Lines of the first batch that is submitted of a producer that does not pause."""
 _MAX_BATCH_LINES = 256
 """Lines up to which those batches grow."""
-_LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of searching for b"\n".
 
 
 class Append(NamedTuple):
@@ -206,7 +205,7 @@ class BufferedWriter:
     def append(self, line: bytes) -> None:
         if self._refusal is not None:
             raise copy_error(self._refusal)
-        if _LINE_BREAK in line:
+        if LINE_BREAK in line:
             raise ValueError("A line must not contain a line break.")
         if self._deferred is not None:
             self._encode_deferred()
@@ -307,7 +306,7 @@ class BufferedWriter:
         self._submitted_bytes += size
         end_status, self._end_status = self._end_status, None
         self._is_dirty = False
-        text = concatenate_texts(texts) if texts else None
+        text = join_texts(texts) if texts else None
         return Append(self, lines, size, text, end_status, self._checkpoint if end_status is not None else None)
 
     def mark_committed(self, count: int, size: int, newest: int) -> None:
@@ -394,41 +393,3 @@ def _first_refusal(has_begun: bool, has_ended: bool) -> RunnerError | RuntimeErr
     if has_ended:
         return RuntimeError("This run has ended.")
     return None if has_begun else RuntimeError("Call begin_run first.")
-
-
-def check_facts(facts: Sequence[Fact], labels: ThreadLabels | None = None) -> None:
-    """Check facts that belong to no run: they have one owner, which is not the runtime. Labels need a fact. Raises: ValueError."""
-    if labels is not None and not facts:
-        raise ValueError("Labels are written with the facts they follow from.")
-    if any(fact.owner == RUNTIME for fact in facts):
-        raise ValueError("Only a Writer can append facts of the owner `runtime`.")
-    if len({fact.owner for fact in facts}) > 1:
-        raise ValueError("Facts that are appended together must have one owner.")
-    for fact in facts:
-        check_line(fact.body)
-
-
-def check_first_facts(facts: Sequence[Fact]) -> None:
-    """Check the facts that a run begins with. Raises: ValueError."""
-    if not facts:
-        raise ValueError("A run must begin with at least one fact.")
-    for fact in facts:
-        check_line(fact.body)
-
-
-def batch_key(fact: Fact) -> tuple[str, str]:
-    """Return the key by which facts are grouped: runtime events of all types share a batch, other owners' facts have one per kind."""
-    return (RUNTIME, "") if fact.owner == RUNTIME else (fact.owner, fact.kind)
-
-
-def check_line(line: bytes) -> None:
-    """Check that a line contains no line break: a batch joins its lines with them. Raises: ValueError."""
-    if _LINE_BREAK in line:
-        raise ValueError("A line must not contain a line break.")
-
-
-def copy_error(error: RunnerError | RuntimeError) -> Exception:
-    """Return a new error like this one: a stored one would collect a traceback each time it is raised."""
-    copy = type(error)(*error.args)
-    copy.__cause__ = error.__cause__
-    return copy

@@ -85,7 +85,7 @@ class CommitOutcome:
 
     changes: ExternalChanges | None = None
     unusable: StoreUnusable | None = None
-    """Set if the store was changed underneath: every reader and writer ends."""
+    """Set if another program changed the file of the store: every reader and writer ends."""
     published: list[PublishedBatch] = field(default_factory=list[PublishedBatch])
     committed: list[tuple[Append, int]] = field(default_factory=list[tuple[Append, int]])
     """Appends, with the newest seq of their run."""

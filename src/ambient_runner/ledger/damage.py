@@ -1,4 +1,4 @@
-"""Reporting a thread whose stored data contradicts itself: one line in the log, and the error for whoever reads it or writes to it."""
+"""Reports of threads whose stored data contradicts itself: one line in the log, and the error for those who read or write the thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def report_damage(key: ThreadKey, finding: str, *, agent: str = "") -> ThreadDamaged:
     """Log that the thread is damaged, and what was found. Return the error to raise."""
     logger.error(
-        "Thread %s of %s: the store's data of the thread contradicts itself: %s. "
+        "Thread %s of %s is damaged: %s. "
         "Continue in a new thread; `ambient threads export` shows what can still be read",
         key.id,
         key.owner,
@@ -35,7 +35,7 @@ def report_damage(key: ThreadKey, finding: str, *, agent: str = "") -> ThreadDam
 
 @contextmanager
 def report_decode_errors(key: ThreadKey) -> Generator[None]:
-    """Report entries and checkpoints of the thread that are decoded inside and are not what is stored there. Raises: ThreadDamaged."""
+    """Report the thread as damaged if an entry or a checkpoint cannot be decoded in the `with` block. Raises: ThreadDamaged."""
     try:
         yield
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

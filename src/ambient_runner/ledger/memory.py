@@ -28,7 +28,8 @@ from ambient_runner.errors import (
 )
 from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.batches import slice_batch, take_batches
-from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, batch_key, check_facts
+from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler
+from ambient_runner.ledger.facts import batch_key, check_facts
 from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail, ReleaseNotifier
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,

@@ -58,7 +58,7 @@ class JoinedText(msgspec.Struct, frozen=True, gc=False):
         return JoinedText(self.message_id, self.text + more.text)
 
 
-def concatenate_texts(texts: Sequence[JoinedText]) -> JoinedText:
+def join_texts(texts: Sequence[JoinedText]) -> JoinedText:
     """Return consecutive texts of one message as one."""
     return texts[0] if len(texts) == 1 else JoinedText(texts[0].message_id, "".join([each.text for each in texts]))
 
@@ -195,7 +195,7 @@ class Checkpoint:
     seq: int
     body: bytes
     parts: tuple[CheckpointPart, ...] = ()
-    """What precedes the body, the oldest first."""
+    """The parts that precede the body, the oldest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,7 +40,7 @@ _CHANGING_FACTS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ThreadIdentity:
-    """What a thread keeps from its first entry to its erasure. The entries do not have it."""
+    """The properties of a thread that never change and that its entries do not have."""
 
     id: str
     agent: str

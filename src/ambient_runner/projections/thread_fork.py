@@ -51,7 +51,7 @@ class ForkedFact(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ThreadFork(msgspec.Struct, frozen=True, kw_only=True):
-    """What a ThreadView keeps of the fact beside the messages and the state."""
+    """The part of the fact that a ThreadView keeps, besides the messages and the state."""
 
     origin: ForkOrigin
     epoch: str

@@ -3,7 +3,7 @@ adapter's memory.
 
 Runs, admission and recovery use this view instead of reading events. The facts other than events that it folds are named
 here; those of unknown owners are ignored. Retention stores `to_checkpoint` in place of the entries it deletes, and runs store
-`update_checkpoint` now and then, so that a fold of a long thread starts there.
+`update_checkpoint` now and then, so that a fold of a long thread starts there (`view_checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from ambient_runner.errors import LedgerError, Refused
+from ambient_runner.errors import Refused
 from ambient_runner.ledger.records import RUNTIME, CheckpointUpdate
-from ambient_runner.projections.adapter_memory import AdapterMemory, RunMemory
+from ambient_runner.projections.adapter_memory import AdapterMemory
 from ambient_runner.projections.annotations import Annotations
 from ambient_runner.projections.checkpoint_parts import (
     StoredCheckpoint,
     StoredMessages,
-    decode_messages,
     drop_small_parts,
     encode_messages,
     find_kept_parts,
@@ -31,9 +30,15 @@ from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private,
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.state_patch import decode_member_changes
 from ambient_runner.projections.thread_fork import ForkedFact, ThreadFork
-from ambient_runner.projections.thread_status import RunStatus, run_status
 from ambient_runner.projections.thread_title import title_of_messages
 from ambient_runner.projections.transcript import Transcript
+from ambient_runner.projections.view_checkpoint import (
+    CHECKPOINT_VERSION,
+    RunSummary,
+    ViewCheckpoint,
+    decode_checkpoint,
+    decode_part,
+)
 from ambient_runner.protocol.dropped_events import dropped_tool_names, is_dropped_event
 from ambient_runner.protocol.events import (
     DELTA_TYPES,
@@ -104,36 +109,12 @@ _MESSAGE_ONLY_TYPES = DELTA_TYPES | {
     ReasoningMessageEnd,
 }
 """Types of events that change the messages and nothing else of a thread: nearly all events."""
-_CHECKPOINT_VERSION = 1
 _VIEW_BYTES = 4096
 """Bytes that a view takes besides what it holds."""
 _BYTES_PER_ID = 200
 _BYTES_PER_STATE_BYTE = 6
 """Bytes of memory for each byte of a state's JSON, about."""
 _MAX_MEASURED_STATE = 16 << 20
-_UNREADABLE_CHECKPOINT = (
-    "The checkpoint of this thread cannot be read by this version. Start the version that wrote it, or a newer one."
-)
-
-
-class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest run and its end."""
-
-    key: str
-    run_id: str
-    """The client's id, as in the frames."""
-    terminal: Terminal | None = None
-    trace_id: str = ""
-    end: int = 0
-    """The seq of its terminal event; 0 while it runs, and in checkpoints that do not have it."""
-    started: int = 0
-    """Time of the commit of its first event, in milliseconds since 1970; 0 in checkpoints that do not have it."""
-    ended: int = 0
-    """Time of the commit of its terminal event; 0 while it runs, and in checkpoints that do not have it."""
-
-    @property
-    def status(self) -> RunStatus:
-        return run_status(self.terminal)
 
 
 class _InputFact(msgspec.Struct, rename="camel"):
@@ -152,31 +133,6 @@ class _CancelledFact(msgspec.Struct, rename="camel"):
 
 class _PatchedFact(msgspec.Struct):
     patch: Any
-
-
-class _ViewCheckpoint(msgspec.Struct, kw_only=True):
-    version: int
-    messages: list[Message]
-    state: Any
-    failed: int
-    seen: Any
-    last_run: RunSummary | None
-    interrupts: list[OpenInterrupt]
-    pending_calls: dict[str, str]
-    memories: tuple[RunMemory, ...] = ()
-    anchor: str = ""
-    removed_ids: list[str] = []
-    withdrawn_ids: list[str] = []
-    buffered_results: list[str] = []
-    digest_key: str = ""
-    client_tools: list[str] = []
-    client_call_ids: list[str] = []
-    calls_of_run: list[str] = []
-    annotations: Annotations = msgspec.field(default_factory=Annotations)
-    created: int = 0
-    updated: int = 0
-    fork: ThreadFork | None = None
-    accepted_after: dict[str, int] = {}
 
 
 class ThreadView:
@@ -228,7 +184,7 @@ class ThreadView:
         self.updated = 0
         """Time of the last start or end of a run or fact outside of runs, in milliseconds since 1970; 0 if it is not known."""
         self.fork: ThreadFork | None = None
-        """Where the thread was copied from, if it began as a copy."""
+        """The origin of the thread, if it began as a copy."""
         self.accepted_after: dict[str, int] = {}
         """The seq of the entry before the run that accepted a user message, by message id. Of those that retention's checkpoint covers
         there is none: their entries are gone."""
@@ -325,7 +281,7 @@ class ThreadView:
             self._apply_besides_messages(run, event)
 
     def _apply_besides_messages(self, run: str, event: Event) -> None:
-        """Apply an event to everything but the messages."""
+        """Fold an event into everything but the messages."""
         match event:
             case StateDelta() | StateSnapshot():
                 self.state.apply(event)
@@ -509,9 +465,9 @@ class ThreadView:
         self.folded_bytes = 0
         return update
 
-    def _to_saved(self, messages: list[Message], accepted_after: dict[str, int]) -> _ViewCheckpoint:
-        return _ViewCheckpoint(
-            version=_CHECKPOINT_VERSION,
+    def _to_saved(self, messages: list[Message], accepted_after: dict[str, int]) -> ViewCheckpoint:
+        return ViewCheckpoint(
+            version=CHECKPOINT_VERSION,
             messages=messages,
             state=self.state.value,
             failed=self.state.failed_count,
@@ -538,12 +494,7 @@ class ThreadView:
     @classmethod
     def from_checkpoint(cls, seq: int, body: bytes, *, hidden: Collection[str] = ()) -> ThreadView:
         """Return the view of a checkpoint. Raises: LedgerError if a newer version of this program wrote it."""
-        try:
-            saved = msgspec.json.decode(body, type=_ViewCheckpoint)
-        except msgspec.ValidationError as error:
-            raise LedgerError(_UNREADABLE_CHECKPOINT) from error
-        if saved.version != _CHECKPOINT_VERSION:
-            raise LedgerError(_UNREADABLE_CHECKPOINT)
+        saved = decode_checkpoint(body)
         view = cls(hidden=hidden)
         view.seq = seq
         view.transcript = Transcript(saved.messages, saved.removed_ids, saved.withdrawn_ids)
@@ -565,9 +516,6 @@ class ThreadView:
 
     def restore_part(self, part: CheckpointPart) -> StoredMessages:
         """Add a part of the checkpoint that this view was made from, in its order; return its messages. Raises: LedgerError."""
-        try:
-            messages = tuple(decode_messages(part.body))
-        except msgspec.ValidationError as error:
-            raise LedgerError(_UNREADABLE_CHECKPOINT) from error
-        self.transcript.add_messages(messages)
-        return StoredMessages(part.seq, messages, len(part.body))
+        stored = decode_part(part)
+        self.transcript.add_messages(stored.messages)
+        return stored

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ambient_runner.protocol import events
 from ambient_runner.protocol.agui_messages import copy_text_messages
 from ambient_runner.protocol.dropped_events import dropped_event
-from ambient_runner.protocol.event_limits import fit_event
+from ambient_runner.protocol.event_limits import limit_event
 from ambient_runner.protocol.events import (
     Custom,
     Event,
@@ -115,8 +115,8 @@ class EventCoercer:
     def __call__(self, value: object) -> Event:
         """Return the Event for one of ours, an `ag_ui.core` model, another pydantic model of an event, or a mapping with a `type`.
 
-        A `PlatformEvent` becomes a plain `Custom`: check its type first where it counts. One is returned for a model or mapping that is
-        too large: `ambient:dropped`, with the permission to use that name.
+        A `PlatformEvent` becomes a plain `Custom`: check its type first where it counts. For a model or mapping that is too large, the
+        `PlatformEvent` `ambient:dropped` is returned, which may use that name.
         Raises: TypeError if it is none of these; ValueError if it is malformed.
         """
         if type(value) in _EVENT_TYPES:
@@ -127,7 +127,7 @@ class EventCoercer:
             return to_plain_event(value)
         if not isinstance(value, pydantic.BaseModel | Mapping):
             raise TypeError(f"expected an AG-UI event, not {type(value).__name__}")
-        return self._convert(fit_event(cast("pydantic.BaseModel | Mapping[str, Any]", value)))
+        return self._convert(limit_event(cast("pydantic.BaseModel | Mapping[str, Any]", value)))
 
     def _convert(self, value: pydantic.BaseModel | Mapping[str, Any] | PlatformEvent) -> Event:
         match value:

@@ -1,4 +1,4 @@
-"""What CopilotKit's client sends besides run inputs: the envelope of its single route, stops, changes of threads, annotations. Pure."""
+"""Requests of CopilotKit's client besides run inputs: the envelope of its single route, stops, changes of threads, annotations. Pure."""
 
 from __future__ import annotations
 

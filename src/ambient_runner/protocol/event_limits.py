@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.reserved_events import PlatformEvent
 
-__all__ = ["fit_event"]
+__all__ = ["limit_event"]
 
 _Source = TypeVar("_Source", bound="pydantic.BaseModel | Mapping[str, Any]")
 
@@ -36,27 +36,27 @@ _REQUIRED_PREFIXES = ("TEXT_", "TOOL_CALL_", "REASONING_", "THINKING_", "STEP_",
 """Types of events that others depend on: they are converted without what is optional. The pipeline drops their long texts."""
 
 
-def fit_event(source: _Source) -> _Source | PlatformEvent:
+def limit_event(source: _Source) -> _Source | PlatformEvent:
     """Return the event, without optional members that exceed the limits; `ambient:dropped` if others do."""
     members = vars(source) if isinstance(source, pydantic.BaseModel) else source
     kind = members.get("type")
     if not isinstance(kind, str):
         return source  # The conversion reports it.
     name = str(getattr(kind, "value", kind))
-    large = [
+    oversized = [
         member
         for member, value in members.items()
-        if type(value) not in _SCALARS and member != "type" and _is_large(name, member, value)
+        if type(value) not in _SCALARS and member != "type" and _is_oversized(name, member, value)
     ]
-    if not large:
+    if not oversized:
         return source
-    if _is_droppable(name) and not _DEBUG_MEMBERS.issuperset(large):
+    if _is_droppable(name) and not _DEBUG_MEMBERS.issuperset(oversized):
         return dropped_event(name, "too_large")
     optional = {"event"} | _OPTIONAL_MEMBERS if name == "RAW" else _OPTIONAL_MEMBERS
-    return _without_members(source, [member for member in large if member in optional])
+    return _without_members(source, [member for member in oversized if member in optional])
 
 
-def _is_large(event_type: str, member: str, value: Any) -> bool:
+def _is_oversized(event_type: str, member: str, value: Any) -> bool:
     if type(value) is str:
         return len(value) > MAX_EVENT_BYTES
     if (event_type, member) in _PATCH_MEMBERS and type(value) is list:

@@ -47,7 +47,7 @@ class ActiveRun:
     cause: Cause | None = None
     """The reason for which the run is cancelled; None while it is not."""
     failure: LedgerError | None = None
-    """Why the run can no longer be written: its lease is lost, or the store has failed."""
+    """The reason for which the run can no longer be written: its lease is lost, or the store has failed."""
     has_been_read: bool = False
     """True once a client has read this run's own stream."""
     reported_terminal: Terminal | None = None

@@ -107,7 +107,7 @@ class AgentEventRules:
     def apply(self, value: object, event: Event) -> Event:
         """Return the event that the agent may send for this one. `value` is what it yielded: a `PlatformEvent` may use its name.
 
-        So may an `event` that was made from it: it replaces what is too large to be converted.
+        An `event` that is a `PlatformEvent` may too: the coercer returns one for a value that is too large to be converted.
         """
         if isinstance(event, PlatformEvent):
             return to_plain_event(event)

@@ -43,7 +43,7 @@ class Fork:
     view: ThreadView
     request: StartRequest
     memory: Any
-    """What the adapter had stored in the source before that message; None for another agent."""
+    """The value that the adapter had stored in the source before that message; None for another agent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

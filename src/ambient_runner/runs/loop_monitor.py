@@ -160,7 +160,7 @@ def _log_agent(run: Run, seconds: float, frames: list[FrameType]) -> None:
 
 
 def _log_large_event(run: Run, seconds: float, own: FrameType, frames: list[FrameType]) -> None:
-    """Log that our own code is busy with an event of the agent: it is large, as nothing else takes that long."""
+    """Log that our own code is busy with an event of the agent. Only a large event takes that long."""
     logger.warning(
         "The server has been busy for %.1f s with an event of agent %s in %s (run %s on thread %s): no stream gets events meanwhile. Send "
         "less in one event: patches instead of a large state, or a link instead of a long text. The stack:\n%s",
@@ -179,9 +179,9 @@ def _log_end(run: Run | None, seconds: float) -> None:
         logger.info("The server continues after it was blocked for %.1f s.", seconds)
         return
     logger.info(
-        "The server continues after %.1f s that agent %s, or an event of it, took (run %s on thread %s).",
-        seconds,
+        "The server continues. Agent %s, or one of its events, blocked it for %.1f s (run %s on thread %s).",
         run.agent,
+        seconds,
         run.key,
         run.thread.id,
         extra=log_context(run.key, run.thread.id, run.agent),

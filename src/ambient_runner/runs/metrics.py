@@ -46,7 +46,7 @@ for _source in ("input", "id", "state", "feedback", "upload"):
 
 
 def record_run(active: ActiveRun, seconds: float) -> None:
-    """Count a run that has ended after so many seconds."""
+    """Count a run that has ended, with its events, repairs and redactions. `seconds` is its duration."""
     RUNS_ACTIVE.dec()
     RUN_SECONDS.observe(seconds)
     EVENTS.inc(active.writer.appended_count)

@@ -134,7 +134,7 @@ class Pipeline:
         self._deferred_long_chars = 0
         """Characters of the long deltas among the deferred events."""
         self._group_starts: list[int] = []
-        """Where each group of the deferred events begins: one event, or consecutive deltas of one message or call."""
+        """The index at which each group of the deferred events begins: one event, or consecutive deltas of one message or call."""
         self._last_id = ""
         self._last_subagent: str | None = None
         self.last_event_at = 0.0

@@ -186,7 +186,7 @@ def encode_dropped(event: Event, reason: str) -> bytes:
 
 
 def _reported_type(event: Event) -> str:
-    """Return the type of the event that the agent sent: a correction of the history is what its snapshot changes."""
+    """Return the type to report. A correction of the history was made from a MESSAGES_SNAPSHOT of the agent."""
     return "MESSAGES_SNAPSHOT" if isinstance(event, Custom) and event.name == HISTORY_EVENT else type_of(event)
 
 

@@ -54,21 +54,24 @@ def find_user_frame(frames: list[FrameType]) -> FrameType | None:
 
 def find_own_frame(frames: list[FrameType]) -> FrameType | None:
     """Return the innermost frame of this package if the thread executes it; None if it executes an agent, a framework or other code."""
-    return next((_own_or_none(frame) for frame in reversed(frames) if not _is_tool(frame.f_code.co_filename)), None)
+    for frame in reversed(frames):
+        file = frame.f_code.co_filename
+        if not _is_helper_code(file):
+            return frame if _is_below(file, _OWN_PACKAGE) else None
+    return None
 
 
-def _own_or_none(frame: FrameType) -> FrameType | None:
-    return frame if Path(frame.f_code.co_filename).is_relative_to(_OWN_PACKAGE) else None
-
-
-def _is_tool(file: str) -> bool:
-    """Return True for code that works for whoever calls it: of Python itself, or of a package that converts events."""
-    if Path(file).is_relative_to(_OWN_PACKAGE):
+def _is_helper_code(file: str) -> bool:
+    """Return True for code that works for its caller: of Python itself, or of a package that converts events."""
+    if _is_below(file, _OWN_PACKAGE):
         return False
-    is_installed = any(Path(file).is_relative_to(directory) for directory in _INSTALLED)
-    if is_installed:
-        return any(Path(file).is_relative_to(directory) for directory in _CONVERTERS)
+    if _is_below(file, *_INSTALLED):
+        return _is_below(file, *_CONVERTERS)
     return not is_user_code(file)
+
+
+def _is_below(file: str, *directories: Path) -> bool:
+    return any(Path(file).is_relative_to(directory) for directory in directories)
 
 
 def describe_frame(frame: FrameType) -> str:
@@ -93,7 +96,7 @@ def is_import(frames: list[FrameType]) -> bool:
 
 def is_user_code(file: str) -> bool:
     """Return True if the file belongs neither to Python, nor to an installed package, nor to this one."""
-    return not file.startswith("<") and not any(Path(file).is_relative_to(directory) for directory in _NOT_USER_CODE)
+    return not file.startswith("<") and not _is_below(file, *_NOT_USER_CODE)
 
 
 def shorten_path(file: str) -> str:

@@ -1,6 +1,7 @@
-"""Large bodies that are no event streams, sent in pieces: what the server buffers for a client is bounded, and the client has to read.
+"""Large bodies that are no event streams, sent in chunks: what the server buffers for a client is bounded, and the client has to read.
 
-Under `ambient serve` the protocol (`connection_limits.py`) cuts a client that does not read. Under another server the time is limited here.
+Under `ambient serve` the protocol (`connection_limits.py`) disconnects a client that does not read. Under another server the time is
+limited here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LargeJsonResponse", "send_chunks"]
 
-_PIECE_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 logger = logging.getLogger(__name__)
 
@@ -37,17 +38,17 @@ class LargeJsonResponse(JsonResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = bytes(self.body)
-        if len(body) <= _PIECE_BYTES:
+        if len(body) <= _CHUNK_BYTES:
             await super().__call__(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(_split_body(body)) as pieces:
-            await send_chunks(scope, send, pieces, self._slow_reader)
+        async with aclosing(_split_body(body)) as chunks:
+            await send_chunks(scope, send, chunks, self._slow_reader)
 
 
 async def _split_body(body: bytes) -> AsyncGenerator[bytes, None]:
-    for start in range(0, len(body), _PIECE_BYTES):
-        yield body[start : start + _PIECE_BYTES]
+    for start in range(0, len(body), _CHUNK_BYTES):
+        yield body[start : start + _CHUNK_BYTES]
 
 
 async def send_chunks(scope: Scope, send: Send, chunks: AsyncGenerator[bytes, None], slow_reader: float) -> None:
@@ -65,7 +66,7 @@ async def send_chunks(scope: Scope, send: Send, chunks: AsyncGenerator[bytes, No
 def _report_slow_client(scope: Scope, slow_reader: float) -> None:
     metrics.SLOW_CLIENTS_CLOSED.inc()
     logger.info(
-        "The response to %s %s is cut: its client has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
+        "The response to %s %s ends incomplete: its client has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
         scope["method"],
         scope["path"],
         slow_reader,

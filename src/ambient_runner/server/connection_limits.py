@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits for clients that send too slowly, or too much before there is a request, or that do not read.
 
-`ambient serve` uses it. uvicorn limits neither the headers nor the time for them, and waits for a client that does not read forever. The
-limits of a request body need no protocol: `request_parsing.py` has them.
+`ambient serve` uses it. uvicorn limits neither the headers nor the time for them, and waits without a limit for a client that does not
+read. The limits of a request body need no protocol: `request_parsing.py` has them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionLimits:
-    """Limits of the size and the duration of what a connection sends, in bytes and seconds."""
+    """Limits of what a client sends, and of the time in which it sends and reads, in bytes and seconds."""
 
     header_bytes: int = 64 << 10
     """Of the request line and all headers, trailers included."""
@@ -53,7 +53,7 @@ class ConnectionLimits:
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """Closes connections that exceed the limits. A response is not cut for being slow while its client reads any of it.
+    """Closes connections that exceed the limits. A slow response goes on while its client reads any of it.
 
     Its attributes have slots: with more than the 30 names that instances can share, each connection would have a dict of its own (1.2 KB).
     """
@@ -84,7 +84,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._unparsed_bytes = 0
         """Bytes received since the parser last reported something: it keeps a header that is incomplete."""
         self._read_timer: TimerHandle | None = None
-        """Ends when the client must have read something."""
+        """Calls `_check_reader` when the client must have read something."""
         self._unread_bytes = 0
         """Bytes that the client had not read when that timer was started."""
 
@@ -184,7 +184,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._refuse(RequestTimedOut())
 
     def _start_read_timer(self) -> None:
-        """Cut the connection unless its client reads something in time. A transport that is closed still waits for that.
+        """Abort the connection unless its client reads something in time. A transport that is closed still waits for that.
 
         The timer is not stopped when the transport accepts more: `_check_reader` starts it again, or has nothing to do.
         """
@@ -199,21 +199,21 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._read_timer = None
 
     def _check_reader(self) -> None:
-        """Cut a client that has not read anything since the timer was started."""
+        """Abort the connection if its client has read nothing since the timer was started."""
         self._read_timer = None
         is_waiting = self.flow.write_paused or self.transport.is_closing()
         if is_waiting and _count_unread_bytes(self.transport) == self._unread_bytes:
-            self._cut_slow_client()
+            self._abort_slow_client()
         elif is_waiting:
             self._start_read_timer()
 
-    def _cut_slow_client(self) -> None:
+    def _abort_slow_client(self) -> None:
         self.transport.abort()
         metrics.SLOW_CLIENTS_CLOSED.inc()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         logger.info(
-            "A client of %s is cut: it has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
-            f"{cycle.scope['method']} {cycle.scope['path']}" if cycle else "no complete request",
+            "Disconnected a client of %s: it has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
+            f"{cycle.scope['method']} {cycle.scope['path']}" if cycle else "an incomplete request",
             self.limits.slow_reader,
         )
 

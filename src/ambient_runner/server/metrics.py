@@ -7,7 +7,9 @@ from prometheus_client import Counter, Gauge
 REFUSALS = Counter("ambient_refusals", "Requests refused, by code", ["code"])
 STREAMS = Gauge("ambient_streams_open", "Event streams open now")
 RESUMES = Counter("ambient_stream_resumes", "Streams opened with a cursor, by result", ["result"])
-SLOW_CLIENTS_CLOSED = Counter("ambient_stream_slow_clients_closed", "Responses cut because the client stopped reading")
+SLOW_CLIENTS_CLOSED = Counter(
+    "ambient_stream_slow_clients_closed", "Responses ended incomplete because the client stopped reading"
+)
 
 # Created at zero, so that rate() sees the first increment.
 for _result in ("exact", "gap", "refused"):

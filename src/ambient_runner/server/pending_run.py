@@ -40,7 +40,7 @@ def stream_response(frames: bytes, wire_format: WireFormat) -> Response:
 
 
 class RunResponses(Protocol):
-    """What a route does for its run: start it, and respond."""
+    """The part of a run's request that differs by route: its start and its responses."""
 
     @property
     def wire_format(self) -> WireFormat: ...

@@ -1,4 +1,4 @@
-"""What the commit thread remembers of its leases holds after a rollback."""
+"""The leases that the commit thread remembers are still right after a rollback."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_file_that_grows_is_never_taken_for_a_truncated_one(tmp_path: Path) ->
             for _ in range(CHECKS):
                 with path.open("ab") as file:
                     file.write(b"x")
-                opened.check_path()
+                opened.check_files()
         except StoreUnusable as error:
             failures.append(error)
 

@@ -1,4 +1,4 @@
-"""The door for feedback."""
+"""The route for feedback."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ async def test_a_traced_run_sends_its_trace_id_and_clients_can_name_it() -> None
     with receiving() as langfuse:
         async with demo(settings_for(langfuse)) as client:
             events = [event for _, event in frames(await client.post("/", json=run_body("say hi")))]
-            told = [event["value"]["traceId"] for event in events if event.get("name") == "ambient:trace_id"]
-            answer = await client.post("/feedback", json=thumbs(traceId=told[0]))
-    assert told == [events[0]["metadata"]["traceId"]]
+            trace_ids = [event["value"]["traceId"] for event in events if event.get("name") == "ambient:trace_id"]
+            answer = await client.post("/feedback", json=thumbs(traceId=trace_ids[0]))
+    assert trace_ids == [events[0]["metadata"]["traceId"]]
     assert answer.json()["event"]["recorded"] is True
-    assert [score["traceId"] for score in langfuse.scores] == told
+    assert [score["traceId"] for score in langfuse.scores] == trace_ids
 
 
 async def test_invalid_feedback_requests_are_refused_in_our_error_format() -> None:

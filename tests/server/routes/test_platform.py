@@ -1,4 +1,4 @@
-"""The routes of repositories and of the workflow: what they answer, and what those who follow the thread are told."""
+"""The routes of repositories and of the workflow: what they answer, and the events that readers of the thread get."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_url_that_may_not_be_cloned_is_refused_at_once_and_never_repeate
 
 
 async def test_names_that_lead_outside_of_the_workspace_are_refused(tmp_path: Path) -> None:
-    """S1, S2 at the door: in the reference an empty name removed everything, and `../x` led out of the workspace."""
+    """S1, S2 over HTTP: in the reference an empty name removed everything, and `../x` led out of the workspace."""
     url = repository(tmp_path / "origin" / "api", {})
     async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         await client.post("/repos/add", json={"url": url})

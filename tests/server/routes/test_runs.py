@@ -1,4 +1,4 @@
-"""What the door of runs says to someone who does not know it yet, and where a run goes back."""
+"""The routes that start runs: their answers to requests that are incomplete or wrong, and rewinds."""
 
 from __future__ import annotations
 

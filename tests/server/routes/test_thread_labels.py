@@ -236,12 +236,12 @@ class TestStatus:
                 await client.post("/", json=run_body(text, thread=f"t{number}", tools=TOOLS))
                 await rename(client, f"Title {number}", f"t{number}")
             rows = {name: await row(client, name) for name in (f"t{number}" for number in range(len(commands)))}
-            told: dict[str, Any] = {}
+            streamed: dict[str, Any] = {}
             for name in rows:
                 events = frames(await client.get(f"/threads/{name}/events?until=idle&from=snapshot"))
-                told[name] = next(event["value"] for _, event in events if event.get("name") == "ambient:thread")
+                streamed[name] = next(event["value"] for _, event in events if event.get("name") == "ambient:thread")
         members = ("threadId", "agent", "title", "archived", "status", "createdAt", "updatedAt")
-        assert [{member: thread[member] for member in members} for thread in told.values()] == [
+        assert [{member: thread[member] for member in members} for thread in streamed.values()] == [
             {member: thread[member] for member in members} for thread in rows.values()
         ]
         assert [thread["status"] for thread in rows.values()] == ["finished", "waiting", "failed", "waiting"]

@@ -23,8 +23,8 @@ from ambient_runner.errors import (
     UnknownThread,
 )
 from ambient_runner.ledger.base import LeaseHeld
-from ambient_runner.ledger.buffered_writer import batch_key
 from ambient_runner.ledger.commit_jobs import GrantedLease, PublishedBatch
+from ambient_runner.ledger.facts import batch_key
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     RUNTIME,

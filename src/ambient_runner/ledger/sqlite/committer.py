@@ -187,7 +187,7 @@ class Committer(threading.Thread):
 
     def _poll_changes(self) -> None:
         try:
-            self._file.check_path()
+            self._file.check_files()
             self._outage.end()
             with self._file.detect_damage():
                 changes = self._read_changes()
@@ -255,7 +255,7 @@ class Committer(threading.Thread):
         begin_immediate(self._connection, _RETRY_INTERVAL if self._outage.is_retrying else None)
         if time.monotonic() - began > _LONG_WAIT:
             self._worker.resume_expiry()
-        self._file.check_path()
+        self._file.check_files()
 
     def _set_durable(self, is_durable: bool) -> None:
         """Wait for the disk with this transaction, or leave that to the next durable one."""

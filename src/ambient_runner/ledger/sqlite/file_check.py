@@ -67,7 +67,7 @@ class OpenedFile:
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Check, inside a transaction, that the file is still in its place and has the schema this program knows. Raises: StoreUnusable."""
-        self.check_path()
+        self.check_files()
         self.check_version(connection)
 
     def check_version(self, connection: sqlite3.Connection) -> None:
@@ -75,8 +75,11 @@ class OpenedFile:
         if read_version(connection) != known_version():
             raise StoreUnusable(_MIGRATED)
 
-    def check_path(self) -> None:
-        """Check that the path still leads to the file that was opened: SQLite would create a missing one. Raises: StoreUnusable."""
+    def check_files(self) -> None:
+        """Check that the paths still lead to the files that were opened, and that no one has overwritten them. Raises: StoreUnusable.
+
+        SQLite would create a missing file, and write into another one.
+        """
         if self._damage is not None:
             raise StoreUnusable(self._damage.message)
         if self._identities is None:

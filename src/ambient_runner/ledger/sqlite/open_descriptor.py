@@ -1,6 +1,6 @@
-"""Reading a file of the store beside SQLite, through a descriptor that SQLite has open.
+"""Reads of the store's files without SQLite, through descriptors that SQLite has open.
 
-To open and close the database or its index would end all locks that this process holds on it: that is how POSIX locks work.
+Opening and closing the database or its index would release all locks that this process holds on it: POSIX locks belong to the process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ class OpenDescriptor:
             return None
         with suppress(OSError):
             content = os.pread(number, size, offset)
-            if (
-                file_identity(os.fstat(number)) == self._identity
-            ):  # Afterwards: the number may have been another file's.
+            # Checked after the read: the number may belong to another file by now.
+            if file_identity(os.fstat(number)) == self._identity:
                 return content
         self._number = _find_descriptor(self._identity)
         return None

@@ -65,7 +65,7 @@ class Outage:
             )
 
     def mark_unusable(self, error: StoreUnusable) -> None:
-        """Record that the store was changed underneath. Waiting does not help, but a missing file may be put back."""
+        """Record that another program changed the file. Waiting does not help, but a missing file may be put back."""
         if not isinstance(self.failure, StoreUnusable):
             logger.critical(
                 "The store %s cannot be used any more: %s", self._path, error.message, exc_info=error.__cause__

@@ -67,7 +67,7 @@ class ReadPool:
                 raise LedgerError("The store is closed.")
             if self._idle:
                 return self._idle.pop()
-        self._file.check_path()
+        self._file.check_files()
         return connect(self._path, reader=True)
 
     def _return_connection(self, connection: sqlite3.Connection) -> None:

@@ -110,7 +110,7 @@ def _refuse_live_workers(connection: sqlite3.Connection, path: Path, version: in
 
 
 def _refuse_second_index(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse to write beside a process whose index (-shm) was deleted: the locks are in it, so they would not be shared.
+    """Refuse to write while another process uses an index (-shm) that was deleted: the locks are in it, so the two would share none.
 
     Raises: ConfigError.
     """
@@ -123,7 +123,7 @@ def _refuse_second_index(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _has_another_index(process: Process, path: Path) -> bool:
-    """Return True if a process has certainly opened the database with another index than the one beside it now."""
+    """Return True if a process has certainly opened the database with another index than the one that its path leads to now."""
     file = path.resolve()
     try:
         database, index = (file_identity(each.stat()) for each in (file, file.with_name(f"{file.name}-shm")))

@@ -23,7 +23,7 @@ MAX_WAL_PAGES = 16_000
 class WalCheckpointer(threading.Thread):
     """Runs passive checkpoints once enough was written. They never block a writer or a reader.
 
-    The connection is opened here, not on the thread: whoever opens the store learns of a file that cannot be opened.
+    The connection is opened here and not on the thread, so that a file that cannot be opened fails the opening of the store.
     Raises: sqlite3.Error.
     """
 

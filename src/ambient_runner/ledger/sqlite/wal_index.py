@@ -39,7 +39,7 @@ class WalIndex:
         return header[:_HEADER_SIZE] == header[_HEADER_SIZE:] and header == self._read_header()
 
     def _has_frames(self, header: bytes) -> bool:
-        """Return False if the log is shorter than the index says, or has been begun by somebody else."""
+        """Return False if the log is shorter than the index says, or another program has begun it anew."""
         page_size, count, salts = _HEADER_FIELDS.unpack_from(header)
         if count == 0:
             return True
