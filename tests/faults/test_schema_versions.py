@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import httpx
 import pytest
 
@@ -134,6 +136,19 @@ async def test_f28_an_idle_server_notices_the_newer_schema(store: Path) -> None:
         async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
             while (await client.get("/ready")).status_code == 200:
                 pass
+
+
+async def test_f28_a_store_with_a_newer_schema_is_reported_once(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each look for changes found the file in its place, logged that the store can be used again, and then found the schema."""
+    lease = 0.03
+    async with SqliteLedger(store, lease=lease) as ledger:
+        migrate(store)
+        with unless_hung():
+            while ledger.unavailable_reason() is None:
+                await anyio.sleep(lease / 3)
+        await anyio.sleep(10 * lease)  # Ten times as long as from one look to the next, which nobody can wait for.
+        assert ledger.unavailable_reason() is not None
+    assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == ["CRITICAL"]
 
 
 async def test_f28_a_ledger_that_meets_a_newer_schema_refuses_reads_and_writes(store: Path) -> None:

@@ -188,9 +188,9 @@ class Committer(threading.Thread):
     def _poll_changes(self) -> None:
         try:
             self._file.check_files()
-            self._outage.end()
             with self._file.detect_damage():
                 changes = self._read_changes()
+            self._outage.end()
             if changes:
                 self._callbacks.on_outcome(CommitOutcome(changes=changes))
         except StoreUnusable as error:
