@@ -196,9 +196,9 @@ def _with_known_call_ids(message: Message, old: Message | None, call_ids: dict[s
 def _changed_messages(matched: Sequence[Message], ours: Sequence[Message]) -> Sequence[Message]:
     """Return the part of a correction that has to be stored: what differs, and the neighbours of what is new, for its position."""
     known = {message.id: message for message in ours}
-    order = [message.id for message in ours]
+    kept = {message.id for message in matched}
     if [message.id for message in matched if message.id in known] != [
-        message_id for message_id in order if message_id in {message.id for message in matched}
+        message.id for message in ours if message.id in kept
     ]:
         return matched
     new = [message.id not in known for message in matched]

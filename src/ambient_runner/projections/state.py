@@ -6,8 +6,8 @@ Every state is bounded: it fits into one event, and nests no deeper than a clien
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
+from itertools import starmap, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +23,7 @@ from ambient_runner.projections.json_patch import (
     is_object,
 )
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
-from ambient_runner.protocol.json_pointer import parse_pointer
+from ambient_runner.protocol.json_pointer import is_pointer, parse_pointer
 from ambient_runner.protocol.limits import MAX_STATE_DEPTH, MAX_VALUES, count_values, nesting_depth
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ _MAX_OPERATIONS = 1_000
 _MAX_CLIENT_STATE_BYTES = 1 << 20
 _PROTOTYPE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
 _PROTOTYPE_KEY_REFUSED = "The keys `__proto__`, `constructor` and `prototype` are not allowed. Use other names."
-_POINTER = re.compile(r"(/([^~/]|~[01])*)*", re.DOTALL)
 _OPERANDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
 
 
@@ -239,8 +238,7 @@ class SharedState:
         """
         if incoming is None or incoming == {}:
             return self.value
-        added = _prototype_paths(incoming)
-        if added and added - _prototype_paths(self.value):
+        if _adds_prototype_key(incoming, self.value):
             raise InvalidPatch(f"`state`: {_PROTOTYPE_KEY_REFUSED}")
         hidden_part = self._hidden_part(hidden)
         if not is_object(incoming):
@@ -321,7 +319,7 @@ def _check_operation(operation: Any) -> dict[str, Any]:
     _check_pointer(operation.get("path"))
     if needed == "from":
         _check_pointer(operation["from"])
-    if needed == "value" and _prototype_paths(operation["value"]):
+    if needed == "value" and _adds_prototype_key(operation["value"]):
         raise InvalidPatch(_PROTOTYPE_KEY_REFUSED)
     return operation
 
@@ -329,18 +327,21 @@ def _check_operation(operation: Any) -> dict[str, Any]:
 def _check_pointer(pointer: Any) -> None:
     if not isinstance(pointer, str):
         raise InvalidPatch
-    if not _POINTER.fullmatch(pointer):
+    if not is_pointer(pointer):
         raise InvalidPatch
     if not _PROTOTYPE_KEYS.isdisjoint(pointer.split("/")):
         raise InvalidPatch(_PROTOTYPE_KEY_REFUSED)
 
 
-def _prototype_paths(value: Any) -> set[tuple[str | int, ...]]:
-    """Return the paths of the keys in a value that change the prototype of JavaScript objects."""
-    members = value.items() if is_object(value) else enumerate(value) if is_array(value) else ()
-    found: set[tuple[str | int, ...]] = set()
-    for key, item in members:
-        if key in _PROTOTYPE_KEYS:
-            found.add((key,))
-        found.update((key, *path) for path in _prototype_paths(item))
-    return found
+def _adds_prototype_key(value: Any, known: Any = None) -> bool:
+    """Return True if a value has a key that changes the prototype of JavaScript objects, where the known value has none at its place."""
+    if is_object(value):
+        before = known if is_object(known) else {}
+        return any(
+            (key in _PROTOTYPE_KEYS and key not in before) or _adds_prototype_key(item, before.get(key))
+            for key, item in value.items()
+        )
+    if is_array(value):
+        items_before = known if is_array(known) else ()
+        return any(starmap(_adds_prototype_key, zip_longest(value, items_before[: len(value)])))
+    return False

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Transcript"]
 
+_NEAR = 64
+"""Messages that are looked at before the index of all is made."""
+
 
 class Transcript:
     """The messages so far. `apply` every event in order; `messages` may be called at any time, also during a run.
@@ -67,6 +70,7 @@ class Transcript:
         "_by_id",
         "_calls",
         "_estimated_bytes",
+        "_known_indexes",
         "_last_results",
         "_order",
         "_streamed",
@@ -85,6 +89,9 @@ class Transcript:
         """The messages that change, each with its calls by id."""
         self._last_results: dict[str, tuple[Message | StreamedMessage, StreamedMessage, int]] = {}
         """Messages with calls, by their ids, each with its last result and the index of that. Later insertions can only have raised it."""
+        self._known_indexes: dict[int, int] = {}
+        """Indexes of messages by their identity, once one was searched for that is none of the last. Later insertions can only have raised
+        them, and an identity may be that of a message that is gone."""
         self._estimated_bytes = 0
         self.removed_ids = set(removed_ids)
         """Ids of messages that a correction removed: a client that still has one does not add it again."""
@@ -220,6 +227,8 @@ class Transcript:
     def _replace_item(self, at: int, new: Message | StreamedMessage) -> None:
         """Replace one of the two forms of a message by the other one."""
         old, self._order[at] = self._order[at], new
+        if self._known_indexes.pop(id(old), None) is not None:
+            self._known_indexes[id(new)] = at
         message = _latest(new)
         if self._by_id[message.id] is old:
             self._by_id[message.id] = new
@@ -233,6 +242,7 @@ class Transcript:
         self._calls.clear()
         self._streamed.clear()
         self._last_results.clear()
+        self._known_indexes.clear()
         self._estimated_bytes = 0
         self.add_messages(messages)
 
@@ -245,7 +255,17 @@ class Transcript:
         return streamed
 
     def _index_of(self, item: Message | StreamedMessage) -> int:
-        return next(at for at in range(len(self._order) - 1, -1, -1) if self._order[at] is item)
+        """Return the index of a message: nearly always one of the last. The others are found by the index they once had."""
+        last = len(self._order) - 1
+        for at in range(last, max(last - _NEAR, -1), -1):
+            if self._order[at] is item:
+                return at
+        start = self._known_indexes.get(id(item), last)
+        for at in range(start, min(start + _NEAR, last)):
+            if self._order[at] is item:
+                return at
+        self._known_indexes = {id(each): at for at, each in enumerate(self._order)}
+        return self._known_indexes[id(item)]
 
     def _apply_run_started(self, event: RunStarted) -> None:
         for message in event.input.messages if event.input else ():

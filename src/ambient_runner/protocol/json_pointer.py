@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["format_pointer", "parse_pointer"]
+import re
+
+__all__ = ["format_pointer", "is_pointer", "parse_pointer"]
+
+_INVALID_ESCAPE = re.compile("~(?![01])")
+
+
+def is_pointer(text: str) -> bool:
+    """Return True if the text is a pointer. Its keys are not matched one by one: a path may have megabytes."""
+    return not text or (text.startswith("/") and ("~" not in text or not _INVALID_ESCAPE.search(text)))
 
 
 def format_pointer(*keys: str) -> str:

@@ -15,6 +15,8 @@ MAX_DEPTH = 64
 MAX_VALUES = 100_000
 """Values of one body, and of one state: objects, arrays, strings, numbers, true, false and null, also those within others."""
 
+_MAX_SHOWN_CHARS = 64
+"""Characters of a member's name that an error shows."""
 _SLICE_BYTES = 1 << 18
 """Bytes that are looked at in one call: other threads wait for it."""
 
@@ -138,7 +140,7 @@ def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         seen: set[str] = set()
         duplicate = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise InvalidInput(f"The body is ambiguous: an object has two members named {duplicate[:64]!r}.")
+        raise InvalidInput(f"The body is ambiguous: an object has two members named {duplicate[:_MAX_SHOWN_CHARS]!r}.")
     return members
 
 
@@ -161,21 +163,35 @@ def _parse_int(digits: str) -> int:
 
 
 def _refuse_lone_surrogates(value: Any) -> None:
-    pending: list[tuple[str, Any]] = [("", value)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, str):
-            _refuse_lone_surrogate(path, value)
-        elif isinstance(value, list):
-            pending += [(f"{path}[{at}]", item) for at, item in enumerate(cast("list[Any]", value))]
-        elif isinstance(value, dict):
-            for name, item in cast("dict[str, Any]", value).items():
-                _refuse_lone_surrogate(path, name)
-                pending.append((f"{path}.{name}".lstrip("."), item))
+    path = _find_lone_surrogate(value)
+    if path is not None:
+        place = "".join(path).lstrip(".")
+        raise InvalidInput(f"{place or 'The body'} holds half of a surrogate pair, which is not text.")
 
 
-def _refuse_lone_surrogate(path: str, text: str) -> None:
+def _find_lone_surrogate(value: Any) -> list[str] | None:
+    """Return the steps to the first text that holds half of a surrogate pair; None if there is none.
+
+    They are put together once it is found: a path for every value would take its length in memory for each.
+    """
+    if isinstance(value, str):
+        return None if _is_encodable(value) else []
+    if isinstance(value, list):
+        for at, item in enumerate(cast("list[Any]", value)):
+            if (steps := _find_lone_surrogate(item)) is not None:
+                return [f"[{at}]", *steps]
+    elif isinstance(value, dict):
+        for name, item in cast("dict[str, Any]", value).items():
+            if not _is_encodable(name):
+                return []
+            if (steps := _find_lone_surrogate(item)) is not None:
+                return [f".{name[:_MAX_SHOWN_CHARS]}", *steps]
+    return None
+
+
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"{path or 'The body'} holds half of a surrogate pair, which is not text.") from error
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -6,7 +6,6 @@ our Structs cannot express, such as `subagentRunId: null`, needs no rule.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ambient_runner.protocol.events import (
@@ -40,9 +39,8 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     type_of,
 )
+from ambient_runner.protocol.json_pointer import is_pointer
 from ambient_runner.protocol.open_items import OpenItems, OwnersById, SubagentId
-
-_POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*")
 
 
 class Violation(Exception):
@@ -252,14 +250,14 @@ def is_json_patch(patch: JsonPatch) -> bool:
 def _is_operation(operation: Any) -> bool:
     match operation:
         case {"op": "add" | "replace" | "test", "path": path, "value": _}:
-            return _is_pointer(path)
+            return _is_valid_pointer(path)
         case {"op": "move" | "copy", "path": path, "from": source}:
-            return _is_pointer(path) and _is_pointer(source)
+            return _is_valid_pointer(path) and _is_valid_pointer(source)
         case {"op": "remove", "path": path}:
-            return _is_pointer(path)
+            return _is_valid_pointer(path)
         case _:
             return False
 
 
-def _is_pointer(value: Any) -> bool:
-    return isinstance(value, str) and _POINTER.fullmatch(value) is not None
+def _is_valid_pointer(value: Any) -> bool:
+    return isinstance(value, str) and is_pointer(value)
