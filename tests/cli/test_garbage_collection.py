@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ambient_runner.cli.garbage_collection import GC_THRESHOLDS
+from ambient_runner.cli.garbage_collection import GC_THRESHOLDS, freeze_imported_modules
 from tests.faults.loop_pauses import frozen_objects
 
 if TYPE_CHECKING:
@@ -61,3 +61,12 @@ def test_reference_cycles_that_survive_are_freed_after_a_bounded_number_of_objec
     newest, middle, oldest = GC_THRESHOLDS
     # A generation is collected at the first collection of the one below it after its threshold is exceeded.
     assert newest * (middle + 2) * (oldest + 1) <= 2_500_000
+
+
+def test_modules_are_imported_without_collections(collections: list[tuple[int, int]]) -> None:
+    frozen = gc.get_freeze_count()
+    with freeze_imported_modules():
+        imported = [[] for _ in range(100_000)]
+    assert gc.isenabled()
+    assert not collections
+    assert gc.get_freeze_count() >= frozen + len(imported)
