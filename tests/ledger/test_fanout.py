@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 import pytest
@@ -212,7 +212,7 @@ class Recorder:
 
 @asynccontextmanager
 async def readers_of(
-    channels: ChannelRegistry, count: int, *, has_sinks: bool
+    channels: ChannelRegistry, count: int, *, has_sinks: bool, key: ThreadKey = KEY
 ) -> AsyncGenerator[tuple[list[int], list[tuple[int, int, int]]]]:
     """Open waiting readers. Yield the turn of the loop, and what they receive: (turn, reader, seq). Those without a sink wake for it."""
     turns, received = [0], list[tuple[int, int, int]]()
@@ -231,7 +231,7 @@ async def readers_of(
 
     async def follow(number: int) -> None:
         sink = Recorder(number, turns, received) if has_sinks else None
-        async with LiveTail(channels, KEY, 0, unknown, nothing) as tail:
+        async with LiveTail(channels, key, 0, unknown, nothing) as tail:
             if sink is not None:
                 sink.tail = tail
             while True:
@@ -249,18 +249,34 @@ async def readers_of(
             tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("has_sinks", [True, False])
-async def test_a_thousand_readers_are_served_in_slices_between_which_the_loop_runs(has_sinks: bool) -> None:
+@pytest.mark.parametrize(("has_sinks", "most"), [(True, 128), (False, 32)])
+async def test_a_thousand_readers_are_served_in_many_turns_of_the_loop(has_sinks: bool, most: int) -> None:
     """A batch used to be sent to all of them at once: all streams paused for 70 ms."""
     channels = ChannelRegistry()
     async with readers_of(channels, 1000, has_sinks=has_sinks) as (turns, received):
         channels.publish(KEY, "e", batch(1, b"x"))
-        assert len(received) <= 32
+        assert len(received) <= most
         while len(received) < 1000:
             await asyncio.sleep(0)
     assert sorted(number for _, number, _ in received) == list(range(1000))
-    assert max(Counter(turn for turn, _, _ in received).values()) <= 32
+    assert max(Counter(turn for turn, _, _ in received).values()) <= most
     assert turns[0] < 100
+
+
+async def test_the_readers_of_a_thousand_threads_are_served_in_many_turns_of_the_loop() -> None:
+    """A commit of many threads used to be sent to all their readers at once, and so did the first reader of each wait for all of one."""
+    channels = ChannelRegistry()
+    keys = [ThreadKey("acme", "ann", f"trip-{number}") for number in range(200)]
+    async with AsyncExitStack() as stack:
+        crowd = await stack.enter_async_context(readers_of(channels, 1000, has_sinks=True))
+        others = [await stack.enter_async_context(readers_of(channels, 1, has_sinks=True, key=key)) for key in keys]
+        channels.publish(KEY, "e", batch(1, b"x"))
+        for key in keys:
+            channels.publish(key, "e", batch(1, b"x"))
+        assert len(crowd[1]) + sum(len(received) for _, received in others) <= 128
+        while not all(received for _, received in others):
+            await asyncio.sleep(0)
+        assert len(crowd[1]) < 500
 
 
 async def test_large_batches_are_sent_to_fewer_readers_at_once() -> None:

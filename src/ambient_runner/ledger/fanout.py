@@ -4,8 +4,8 @@ A thread that is read or written has a Channel: the newest batches, up to 1 MiB,
 Readers hold a position and no queue of their own, so a slow one costs nothing: batches that are no longer in the channel are
 read from the store. Stores publish after their commit, never before.
 Plain asyncio futures, one per waiting reader, woken once per publish. A reader may also pass a BatchSink that receives a batch during
-`publish`, without waking its task: waking a task for a single event costs more than sending it. Many readers are served in slices, between
-which the event loop runs everything else: sending a batch to a thousand sockets at once paused all streams.
+`publish`, without waking its task: waking a task for a single event costs more than sending it. Many readers are served in several turns
+of the event loop (`reader_turns.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ambient_runner.errors import EntriesDropped, UnknownThread
 from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_text_batches, slice_batch
 from ambient_runner.ledger.buffered_writer import copy_error
 from ambient_runner.ledger.damage import report_damage
+from ambient_runner.ledger.reader_turns import BYTES_PER_UNIT, WAKE_COST, ReaderTurns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -38,9 +39,6 @@ _JOINED_BATCHES = 16
 """Number of short batches of text that a channel joins. A live run commits every delta: the garbage collector would scan them all."""
 _SHORT_BATCH_LINES = 16
 """Lines from which on a batch is not joined."""
-_SLICE_READERS = 32
-_SLICE_BYTES = 1 << 20
-"""Readers that are served, and bytes that they are sent, before the event loop runs everything else: some milliseconds."""
 
 
 class Channel:
@@ -49,11 +47,12 @@ class Channel:
     __slots__ = (
         "_batches",
         "_is_round_due",
+        "_is_served",
         "_loop",
         "_newest",
-        "_next_slice",
         "_short_texts",
         "_size",
+        "_turns",
         "_unserved",
         "_waiting",
         "epoch",
@@ -66,8 +65,9 @@ class Channel:
         "users",
     )
 
-    def __init__(self, key: ThreadKey) -> None:
+    def __init__(self, key: ThreadKey, turns: ReaderTurns | None = None) -> None:
         self.key = key
+        self._turns = turns or ReaderTurns()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.epoch = ""
         """The thread's epoch; empty until the thread is known to exist."""
@@ -91,7 +91,8 @@ class Channel:
         """The rest of a round of all waiting readers, the next one at the end."""
         self._is_round_due = False
         """True if something has changed since the round began."""
-        self._next_slice: asyncio.Handle | None = None
+        self._is_served = False
+        """True from a change until all waiting readers know of it."""
 
     def prepare(self, batch: Batch) -> None:
         """Pass a batch that is being committed to the sinks that wait for it."""
@@ -165,39 +166,41 @@ class Channel:
             self._waiting.pop(future, None)
 
     def _serve_readers(self) -> None:
-        """Serve the first readers now, and the others in slices. During a round it is followed by another one."""
+        """Serve the waiting readers, some of them now. A round that is under way is followed by another one."""
         self._is_round_due = True
-        if self._next_slice is None:
-            self._serve_slice()
+        if not self._is_served:
+            self._is_served = True
+            self._turns.serve(self)
 
-    def _serve_slice(self) -> None:
-        self._next_slice = None
-        if not self._unserved:
-            self._is_round_due = False
-            self._unserved = list(reversed(self._waiting))
-        served = sent = 0
-        while self._unserved and served < _SLICE_READERS and sent < _SLICE_BYTES:
-            future = self._unserved.pop()
-            if tail := self._waiting.get(future):  # A reader that is cancelled meanwhile removes itself.
-                served += 1
-                sent += self._serve_reader(future, tail)
-        if self._loop is not None and (self._unserved or self._is_round_due):
-            self._next_slice = self._loop.call_soon(self._serve_slice)
+    def serve_next(self) -> int:
+        """Serve the next reader. See `WaitingReaders`."""
+        while self._unserved or self._is_round_due:
+            if not self._unserved:
+                self._is_round_due = False
+                self._unserved = list(reversed(self._waiting))
+            while self._unserved:
+                future = self._unserved.pop()
+                if tail := self._waiting.get(future):  # A reader that is cancelled meanwhile removes itself.
+                    return self._serve_reader(future, tail)
+        self._is_served = False
+        return 0
 
     def _serve_reader(self, future: asyncio.Future[None], tail: LiveTail) -> int:
-        """Pass its sink what follows a reader's position, and wake the reader if something is left. Return the bytes of entries."""
-        sent, sink, is_consumed = 0, tail.sink, True
+        """Pass its sink what follows a reader's position, and wake the reader if something is left. Return the cost."""
+        size, sink, is_consumed = 0, tail.sink, True
         if sink is not None:
             for batch in self._batches_to_pass(tail):
-                sent += batch.size
+                size += batch.size
                 is_consumed = sink.try_send(batch)
                 if not is_consumed:
                     break
-        if not is_consumed or self.has_after(tail.position):
-            del self._waiting[future]
-            if not future.done():
-                future.set_result(None)
-        return sent
+        cost = 1 + size // BYTES_PER_UNIT
+        if is_consumed and not self.has_after(tail.position):
+            return cost
+        del self._waiting[future]
+        if not future.done():
+            future.set_result(None)
+        return cost + WAKE_COST
 
     def _batches_to_pass(self, tail: LiveTail) -> Sequence[Batch]:
         """Return the retained batches after a reader's position. Nearly always that is the newest one as it was published."""
@@ -233,6 +236,7 @@ class ChannelRegistry:
         `on_readers_changed` is called for the first and the last of each thread.
         """
         self._channels: dict[ThreadKey, Channel] = {}
+        self._turns = ReaderTurns()
         self._on_first_reader = on_first_reader
         self._on_last_reader = on_last_reader
         self._on_readers_changed = on_readers_changed
@@ -241,7 +245,7 @@ class ChannelRegistry:
     def open_channel(self, key: ThreadKey, *, reader: bool = False) -> Channel:
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = Channel(key)
+            channel = self._channels[key] = Channel(key, self._turns)
         channel.users += 1
         if reader:
             channel.readers += 1
