@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
-from ambient_runner.cli.serve import GC_THRESHOLDS
+from ambient_runner.cli.garbage_collection import GC_THRESHOLDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
 import anyio
 import pytest
 
@@ -182,3 +187,145 @@ async def test_a_sink_consumes_what_is_published_and_its_reader_wakes_for_the_re
     assert prepared == [1]
     assert taken == [1, 2, 4]
     assert woken == [[3], []]
+
+
+class Recorder:
+    """A sink that consumes everything, and records which reader has received which batch in which turn of the loop."""
+
+    def __init__(self, number: int, turns: list[int], received: list[tuple[int, int, int]]) -> None:
+        self.number = number
+        self.tail: LiveTail | None = None
+        self._turns = turns
+        self._received = received
+
+    def prepare(self, batch: Batch) -> None:
+        assert self.tail is not None
+        assert self.tail.position + 1 == batch.first
+
+    def try_send(self, batch: Batch) -> bool:
+        assert self.tail is not None
+        assert self.tail.position + 1 == batch.first
+        self.tail.position = batch.last
+        self._received.extend((self._turns[0], self.number, seq) for seq in range(batch.first, batch.last + 1))
+        return True
+
+
+@asynccontextmanager
+async def readers_of(
+    channels: ChannelRegistry, count: int, *, has_sinks: bool, key: ThreadKey = KEY
+) -> AsyncGenerator[tuple[list[int], list[tuple[int, int, int]]]]:
+    """Open waiting readers. Yield the turn of the loop, and what they receive: (turn, reader, seq). Those without a sink wake for it."""
+    turns, received = [0], list[tuple[int, int, int]]()
+    loop = asyncio.get_running_loop()
+
+    def count_turn() -> None:
+        turns[0] += 1
+        nonlocal timer
+        timer = loop.call_soon(count_turn)
+
+    async def unknown(*_: object) -> None:
+        return None
+
+    async def nothing(*_: object) -> list[Batch]:
+        raise NotImplementedError
+
+    async def follow(number: int) -> None:
+        sink = Recorder(number, turns, received) if has_sinks else None
+        async with LiveTail(channels, key, 0, unknown, nothing) as tail:
+            if sink is not None:
+                sink.tail = tail
+            while True:
+                found = await tail.next_batches(sink)
+                received.extend((turns[0], number, seq) for each in found for seq in range(each.first, each.last + 1))
+
+    with unless_hung():
+        async with anyio.create_task_group() as tasks:
+            for number in range(count):
+                tasks.start_soon(follow, number)
+            await anyio.wait_all_tasks_blocked()
+            timer = loop.call_soon(count_turn)
+            yield turns, received
+            timer.cancel()
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("has_sinks", "most"), [(True, 128), (False, 32)])
+async def test_a_thousand_readers_are_served_in_many_turns_of_the_loop(has_sinks: bool, most: int) -> None:
+    """A batch used to be sent to all of them at once: all streams paused for 70 ms."""
+    channels = ChannelRegistry()
+    async with readers_of(channels, 1000, has_sinks=has_sinks) as (turns, received):
+        channels.publish(KEY, "e", batch(1, b"x"))
+        assert len(received) <= most
+        while len(received) < 1000:
+            await asyncio.sleep(0)
+    assert sorted(number for _, number, _ in received) == list(range(1000))
+    assert max(Counter(turn for turn, _, _ in received).values()) <= most
+    assert turns[0] < 100
+
+
+async def test_the_readers_of_a_thousand_threads_are_served_in_many_turns_of_the_loop() -> None:
+    """A commit of many threads used to be sent to all their readers at once, and so did the first reader of each wait for all of one."""
+    channels = ChannelRegistry()
+    keys = [ThreadKey("acme", "ann", f"trip-{number}") for number in range(200)]
+    async with AsyncExitStack() as stack:
+        crowd = await stack.enter_async_context(readers_of(channels, 1000, has_sinks=True))
+        others = [await stack.enter_async_context(readers_of(channels, 1, has_sinks=True, key=key)) for key in keys]
+        channels.publish(KEY, "e", batch(1, b"x"))
+        for key in keys:
+            channels.publish(key, "e", batch(1, b"x"))
+        assert len(crowd[1]) + sum(len(received) for _, received in others) <= 128
+        while not all(received for _, received in others):
+            await asyncio.sleep(0)
+        assert len(crowd[1]) < 500
+
+
+async def test_large_batches_are_sent_to_fewer_readers_at_once() -> None:
+    channels = ChannelRegistry()
+    async with readers_of(channels, 100, has_sinks=True) as (_, received):
+        channels.publish(KEY, "e", batch(1, b"x" * (1 << 18)))
+        while len(received) < 100:
+            await asyncio.sleep(0)
+    assert max(Counter(turn for turn, _, _ in received).values()) == 4
+
+
+@pytest.mark.parametrize("has_sinks", [True, False])
+async def test_batches_published_while_readers_are_served_reach_each_of_them_once_and_in_order(has_sinks: bool) -> None:
+    channels = ChannelRegistry()
+    async with readers_of(channels, 200, has_sinks=has_sinks) as (_, received):
+        for seq in range(1, 51):
+            delta = batch(seq, b"x")
+            delta.text = JoinedText("m", "x")
+            channels.prepare(KEY, "e", delta)
+            channels.publish(KEY, "e", delta)
+            await asyncio.sleep(0)
+        while len(received) < 200 * 50:
+            await asyncio.sleep(0)
+    seqs = defaultdict[int, list[int]](list)
+    for _, number, seq in received:
+        seqs[number].append(seq)
+    assert dict(seqs) == {number: list(range(1, 51)) for number in range(200)}
+
+
+async def test_readers_that_were_not_served_yet_learn_that_their_thread_was_erased() -> None:
+    channels = ChannelRegistry()
+    erased: list[int] = []
+    with unless_hung():
+        async with anyio.create_task_group() as tasks:
+
+            async def unknown(*_: object) -> None:
+                return None
+
+            async def nothing(*_: object) -> list[Batch]:
+                raise NotImplementedError
+
+            async def follow(number: int) -> None:
+                async with LiveTail(channels, KEY, 0, unknown, nothing) as tail:
+                    with pytest.raises(UnknownThread):
+                        await tail.next_batches()
+                    erased.append(number)
+
+            for number in range(100):
+                tasks.start_soon(follow, number)
+            await anyio.wait_all_tasks_blocked()
+            channels.end_readers(KEY, "e")
+    assert sorted(erased) == list(range(100))

@@ -146,7 +146,10 @@ def serve(
       ambient serve mine=my_project.agent:graph --port 9000 your own agent
       ambient serve demo mine=my_project.agent:graph        both
     """
-    from ambient_runner.cli.serve import serve_agents
+    from ambient_runner.cli.garbage_collection import freeze_imported_modules
+
+    with freeze_imported_modules():
+        from ambient_runner.cli.serve import serve_agents
 
     serve_agents(
         _read_settings(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from rich.text import Text
 from ambient_runner.bridges.registry import load_agents
 from ambient_runner.cli.columns import align_columns
 from ambient_runner.cli.errors import find_error
+from ambient_runner.cli.garbage_collection import freeze_loaded_agents
 from ambient_runner.cli.stdio import OutputClosed
 from ambient_runner.cli.text_format import strip_control_chars
 from ambient_runner.config import is_loopback
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Run
     from ambient_runner.server.runtime import ServerRuntime
 
-GC_THRESHOLDS = (20_000, 5, 20)
-"""Thresholds of the three generations of the garbage collector."""
 SWITCH_INTERVAL = 0.001
 """Seconds after which a thread that computes releases the GIL. The commit thread releases it at each call of SQLite, and with Python's
 5 ms waits that long to get it back from a busy event loop."""
@@ -69,20 +67,9 @@ def serve_agents(settings: Settings) -> None:
     app = create_app(settings, bridges, secrets=secrets)
     with bind_socket(settings.host, settings.port) as listener, _raise_startup_errors(app), suppress(KeyboardInterrupt):
         url = format_url(*listener.getsockname()[:2])
-        _freeze_gc()
+        freeze_loaded_agents()
         sys.setswitchinterval(SWITCH_INTERVAL)
         _Server(app, settings, lambda: announce_server(url, settings, bridges)).run(sockets=[listener])
-
-
-def _freeze_gc() -> None:
-    """Exclude loaded modules from garbage collection, and collect less often.
-
-    Scanning the modules pauses every stream for a tenth of a second. Objects of a run are freed by reference counting, so collections
-    are rare. A young collection scans 20,000 objects in some 4 ms; one of 100,000 paused every stream for 20 ms.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _exit_on_sigterm(number: int, frame: object) -> NoReturn:

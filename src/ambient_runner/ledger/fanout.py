@@ -4,7 +4,8 @@ A thread that is read or written has a Channel: the newest batches, up to 1 MiB,
 Readers hold a position and no queue of their own, so a slow one costs nothing: batches that are no longer in the channel are
 read from the store. Stores publish after their commit, never before.
 Plain asyncio futures, one per waiting reader, woken once per publish. A reader may also pass a BatchSink that receives a batch during
-`publish`, without waking its task: waking a task for a single event costs more than sending it.
+`publish`, without waking its task: waking a task for a single event costs more than sending it. Many readers are served in several turns
+of the event loop (`reader_turns.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from ambient_runner.errors import EntriesDropped, UnknownThread
 from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_text_batches, slice_batch
 from ambient_runner.ledger.buffered_writer import copy_error
 from ambient_runner.ledger.damage import report_damage
+from ambient_runner.ledger.reader_turns import BYTES_PER_UNIT, WAKE_COST, ReaderTurns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
     from ambient_runner.errors import RunnerError
@@ -44,9 +46,14 @@ class Channel:
 
     __slots__ = (
         "_batches",
+        "_is_round_due",
+        "_is_served",
         "_loop",
+        "_newest",
         "_short_texts",
         "_size",
+        "_turns",
+        "_unserved",
         "_waiting",
         "epoch",
         "failure",
@@ -58,8 +65,9 @@ class Channel:
         "users",
     )
 
-    def __init__(self, key: ThreadKey) -> None:
+    def __init__(self, key: ThreadKey, turns: ReaderTurns | None = None) -> None:
         self.key = key
+        self._turns = turns or ReaderTurns()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.epoch = ""
         """The thread's epoch; empty until the thread is known to exist."""
@@ -76,22 +84,31 @@ class Channel:
         self._size = 0
         self._short_texts = 0
         """Number of the newest batches that are short texts and not joined."""
-        self._waiting: dict[asyncio.Future[None], BatchSink | None] = {}
+        self._newest: Batch | None = None
+        """The last batch as it was published: the one in `_batches` may be joined with those before it."""
+        self._waiting: dict[asyncio.Future[None], LiveTail] = {}
+        self._unserved: list[asyncio.Future[None]] = []
+        """The rest of a round of all waiting readers, the next one at the end."""
+        self._is_round_due = False
+        """True if something has changed since the round began."""
+        self._is_served = False
+        """True from a change until all waiting readers know of it."""
 
     def prepare(self, batch: Batch) -> None:
-        """Pass a batch that is being committed to the waiting sinks."""
-        for sink in self._waiting.values():
-            if sink is not None:
-                sink.prepare(batch)
+        """Pass a batch that is being committed to the sinks that wait for it."""
+        for tail in self._waiting.values():
+            if tail.sink is not None and tail.position + 1 == batch.first:
+                tail.sink.prepare(batch)
 
     def publish(self, batch: Batch) -> None:
-        """Add a committed batch and wake the readers. After a gap (another process wrote in between) only what follows it is retained."""
+        """Add a committed batch and serve the readers. After a gap (another process wrote in between) only what follows it is retained."""
         if batch.last <= self.last and self._batches and batch.last <= self._batches[-1].last:
             return
         if self._batches and batch.first != self._batches[-1].last + 1:
             self._batches.clear()
             self._size = self._short_texts = 0
         self._batches.append(batch)
+        self._newest = batch
         self._size += batch.size + BATCH_OVERHEAD
         self._short_texts = self._short_texts + 1 if batch.text and len(batch.lines) < _SHORT_BATCH_LINES else 0
         if self._short_texts == _JOINED_BATCHES:
@@ -99,22 +116,23 @@ class Channel:
         self._evict_batches()
         if batch.last > self.last:
             self.last = batch.last
-            self._wake_readers(batch)
+            self._serve_readers()
 
     def update_last(self, last: int) -> None:
         """Record that the store has entries up to `last`, from any process, and wake the readers."""
         if last > self.last:
             self.last = last
-            self._wake_readers()
+            self._serve_readers()
 
     def mark_erased(self) -> None:
         self.is_erased = True
         self._batches.clear()
-        self._wake_readers()
+        self._newest = None
+        self._serve_readers()
 
     def fail(self, error: RunnerError) -> None:
         self.failure = error
-        self._wake_readers()
+        self._serve_readers()
 
     def batches_after(self, position: int, limit: int = MAX_RETAINED_BYTES) -> list[Batch]:
         """Return the retained batches from `position + 1` on, until they have `limit` bytes.
@@ -133,22 +151,62 @@ class Channel:
         sizes = accumulate(batch.size + BATCH_OVERHEAD for batch in found)
         return found[: sum(size < limit for size in sizes) + 1]
 
-    async def wait_for_change(self, sink: BatchSink | None = None) -> None:
-        """Wait for the next batch or the erasure of the thread. With a `sink`, only for what it does not consume."""
+    def has_after(self, position: int) -> bool:
+        """Return True if a reader at this position has something to read, or the reason why nothing follows."""
+        return self.last > position or self.is_erased or self.failure is not None
+
+    async def wait_for_change(self, tail: LiveTail) -> None:
+        """Wait for the next batch or the erasure of the thread; if the tail has a sink, only for what that does not consume."""
         self._loop = self._loop or asyncio.get_running_loop()
         future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[future] = sink
+        self._waiting[future] = tail
         try:
             await future
         finally:
             self._waiting.pop(future, None)
 
-    def _wake_readers(self, batch: Batch | None = None) -> None:
-        for future, sink in list(self._waiting.items()):
-            if batch is None or sink is None or not sink.try_send(batch):
-                self._waiting.pop(future, None)  # A reader that is cancelled meanwhile removes itself.
-                if not future.done():
-                    future.set_result(None)
+    def _serve_readers(self) -> None:
+        """Serve the waiting readers, some of them now. A round that is under way is followed by another one."""
+        self._is_round_due = True
+        if not self._is_served:
+            self._is_served = True
+            self._turns.serve(self)
+
+    def serve_next(self) -> int:
+        """Serve the next reader. See `WaitingReaders`."""
+        while self._unserved or self._is_round_due:
+            if not self._unserved:
+                self._is_round_due = False
+                self._unserved = list(reversed(self._waiting))
+            while self._unserved:
+                future = self._unserved.pop()
+                if tail := self._waiting.get(future):  # A reader that is cancelled meanwhile removes itself.
+                    return self._serve_reader(future, tail)
+        self._is_served = False
+        return 0
+
+    def _serve_reader(self, future: asyncio.Future[None], tail: LiveTail) -> int:
+        """Pass its sink what follows a reader's position, and wake the reader if something is left. Return the cost."""
+        size, sink, is_consumed = 0, tail.sink, True
+        if sink is not None:
+            for batch in self._batches_to_pass(tail):
+                size += batch.size
+                is_consumed = sink.try_send(batch)
+                if not is_consumed:
+                    break
+        cost = 1 + size // BYTES_PER_UNIT
+        if is_consumed and not self.has_after(tail.position):
+            return cost
+        del self._waiting[future]
+        if not future.done():
+            future.set_result(None)
+        return cost + WAKE_COST
+
+    def _batches_to_pass(self, tail: LiveTail) -> Sequence[Batch]:
+        """Return the retained batches after a reader's position. Nearly always that is the newest one as it was published."""
+        if self._newest is not None and self._newest.first == tail.position + 1:
+            return (self._newest,)
+        return self.batches_after(tail.position)
 
     def _join_short_texts(self) -> None:
         self._short_texts = 0
@@ -178,6 +236,7 @@ class ChannelRegistry:
         `on_readers_changed` is called for the first and the last of each thread.
         """
         self._channels: dict[ThreadKey, Channel] = {}
+        self._turns = ReaderTurns()
         self._on_first_reader = on_first_reader
         self._on_last_reader = on_last_reader
         self._on_readers_changed = on_readers_changed
@@ -186,7 +245,7 @@ class ChannelRegistry:
     def open_channel(self, key: ThreadKey, *, reader: bool = False) -> Channel:
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = Channel(key)
+            channel = self._channels[key] = Channel(key, self._turns)
         channel.users += 1
         if reader:
             channel.readers += 1
@@ -263,7 +322,7 @@ class LiveTail:
     once. A class with slots: as two generators it would cost an idle stream 1 KB more.
     """
 
-    __slots__ = ("_channel", "_channels", "_epoch", "_key", "_lookup", "_read", "position")
+    __slots__ = ("_channel", "_channels", "_epoch", "_key", "_lookup", "_read", "position", "sink")
 
     def __init__(
         self,
@@ -276,6 +335,8 @@ class LiveTail:
     ) -> None:
         """`read(key, epoch, after, limit)` returns stored batches of the thread with that epoch; UnknownThread if it was erased."""
         self.position = after
+        self.sink: BatchSink | None = None
+        """Receives batches while the reader waits."""
         self._channels = channels
         self._key = key
         self._lookup = lookup
@@ -306,13 +367,13 @@ class LiveTail:
             self._channel.is_current = self._channel.epoch == info.epoch
 
     def has_next(self) -> bool:
-        return self._channel.is_erased or self._channel.failure is not None or self._channel.last > self.position
+        return self._channel.has_after(self.position)
 
     async def next_batches(self, sink: BatchSink | None = None, *, limit: int = MAX_RETAINED_BYTES) -> list[Batch]:
-        channel = self._channel
+        channel, self.sink = self._channel, sink
         while True:
             if not self.has_next():
-                await channel.wait_for_change(sink)
+                await channel.wait_for_change(self)
                 if sink is not None and channel.last <= self.position:
                     return []
             elif found := channel.batches_after(self.position, limit) or await self._read_from_store(limit):

@@ -18,8 +18,8 @@ __all__ = ["MonitoredStream", "monitor_streams"]
 
 _MAX_INTERVAL = 1.0  # seconds
 _CHECKS_PER_TIMEOUT = 10
-_STREAMS_PER_TURN = 500
-"""Streams that are checked before other tasks get a turn."""
+_STREAMS_PER_TURN = 100
+"""Streams that are checked before other tasks get a turn. Often all their pings are due at once: those of 100 take some milliseconds."""
 
 
 class MonitoredStream(Protocol):
