@@ -35,7 +35,7 @@ from ambient_runner.server.stream_start import StreamStart
 from tests.machine_speed import unless_hung
 from tests.scripts import begun, forever, hello
 from tests.server.demo_server import runtime_with
-from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
+from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, user
 
 SERVICES: WeakKeyDictionary[EventStream, ServerRuntime] = WeakKeyDictionary()
 RESTLESS = dataclasses.replace(SETTINGS, heartbeat=0.05, slow_reader=0.2)
@@ -47,6 +47,8 @@ class Client:
     def __init__(self, *, stalls_at: bytes | None = None) -> None:
         self.body = b""
         self.ended = False
+        self.ends: list[bool] = []
+        """Whether each message ended the response."""
         self.leaves = asyncio.Event()
         self.goes_on = asyncio.Event()
         self.stalled = asyncio.Event()
@@ -65,6 +67,7 @@ class Client:
             await self.goes_on.wait()
         self.body += message["body"]
         self.ended = not message.get("more_body", False)
+        self.ends.append(self.ended)
         self._news.set()
         self._news = asyncio.Event()
 
@@ -136,6 +139,22 @@ def counting(steps: list[asyncio.Event]) -> ScriptedAgent:
 
 def slow_readers_cut() -> float:
     return REGISTRY.get_sample_value("ambient_stream_slow_clients_closed_total") or 0.0
+
+
+async def test_the_last_frames_of_a_run_end_the_response_and_are_the_same_bytes_as_through_a_task() -> None:
+    direct, through_task = Client(), Client()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        started = await runner.start(request(user("u1")))
+        await events_of(runner, started)
+        for respond, client in ((answer_directly, direct), (answer, through_task)):
+            stream, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+            with unless_hung():
+                await respond(stream, client)
+    assert direct.ended
+    assert through_task.ended
+    assert direct.body == through_task.body
+    assert (direct.ends, through_task.ends) == ([True], [False, True])
+    assert b"RUN_FINISHED" in direct.body
 
 
 @pytest.mark.parametrize("respond", [answer, answer_directly], ids=["task", "direct"])

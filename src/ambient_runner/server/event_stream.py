@@ -108,6 +108,8 @@ class EventStream(Response):
         self._is_sending = False
         self._is_client_gone = False
         self._is_incomplete = False
+        self._is_complete = False
+        """True once the end of the body is sent, with the last frames."""
         self._server_send: Send | None = None
         self._suspended_send: SuspendedSend | None = None
         self._unsent_ping: asyncio.Task[None] | None = None
@@ -148,7 +150,7 @@ class EventStream(Response):
             self._runtime.streams.discard(self)
         if self._is_incomplete:
             await self._close_connection(receive)
-        elif not self._is_client_gone:
+        elif not self._is_client_gone and not self._is_complete:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         if self._is_client_gone and self._on_disconnect is not None:
             await self._on_disconnect()
@@ -286,7 +288,7 @@ class EventStream(Response):
         batches.clear()
         while queue:
             chunk = await self._render_chunk(queue, kept)
-            await self._send_body(send, chunk.body)
+            await self._send_body(send, chunk.body, is_last=chunk.is_end)
             self._sent_seq, self._is_run_open = chunk.last, chunk.is_run_open
             if chunk.is_end:
                 return True
@@ -323,16 +325,22 @@ class EventStream(Response):
             del kept[:-1]
         return views
 
-    async def _send_body(self, send: Send, body: bytes) -> None:
-        """Send frames, a piece at a time: a server copies what it is given, and every piece that a client takes is progress."""
-        for start in range(0, len(body), _PIECE_BYTES):
-            await self._send_piece(send, body[start : start + _PIECE_BYTES])
+    async def _send_body(self, send: Send, body: bytes, *, is_last: bool = False) -> None:
+        """Send frames, a piece at a time: a server copies what it is given, and every piece that a client takes is progress.
 
-    async def _send_piece(self, send: Send, piece: bytes) -> None:
+        The last ones end the response if the server's own `send` is exposed: it writes them and the end of the body at once, which saves a
+        write to the socket. Any other `send` may go on after the end, when a disconnect is reported.
+        """
+        for start in range(0, len(body), _PIECE_BYTES):
+            end = start + _PIECE_BYTES
+            await self._send_piece(send, body[start:end], is_last=is_last and end >= len(body))
+
+    async def _send_piece(self, send: Send, piece: bytes, *, is_last: bool = False) -> None:
         self._is_sending = True
         self._sent_at = time.monotonic()
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-        self._is_sending = False
+        is_end = is_last and self._server_send is not None
+        await send({"type": "http.response.body", "body": piece, "more_body": not is_end})
+        self._is_sending, self._is_complete = False, is_end
 
     async def _close_connection(self, receive: Receive) -> None:
         """Close the connection. A server whose own `send` is not exposed does that when the response ends incomplete."""
