@@ -129,6 +129,8 @@ def _callback_handler(template: Agent) -> Any:
 
 def _usable_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments without those that the bridge sets, which are logged. Raises: ConfigError for one that does not exist."""
+    if not overrides:
+        return {}  # The signature takes a quarter of the time of a copy.
     unknown = sorted(overrides.keys() - inspect.signature(Agent).parameters.keys())
     if unknown:
         raise ConfigError(f"thread_agent_kwargs returned {', '.join(unknown)}, but strands.Agent has no such argument.")
