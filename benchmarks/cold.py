@@ -81,8 +81,9 @@ def restart_server(scratch: Path, store: Path, thread: str, starts: Starts) -> G
 
 
 _EXPLANATION = """\
-All messages of the checkpoint are read and decoded before RUN_STARTED (about 7 ms for 1,000 runs, half of it for memory that is touched \
-for the first time). Next: store the ids beside the parts, and read the parts once RUN_STARTED is sent."""
+All messages of the checkpoint are read and decoded before RUN_STARTED: after 1,000 runs 5 ms of CPU to read 4 MB (with 1,600 page faults) \
+and 3 ms to decode and index them. Next: store the ids beside the parts, and read the parts once RUN_STARTED is sent. Reading the parts as \
+BLOB handles took as long."""
 
 
 def build_section(found: Sequence[Starts]) -> Section:

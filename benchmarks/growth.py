@@ -118,9 +118,15 @@ def _add_threads(scratch: Path, plan: Plan, step: Callable[[], None]) -> list[Ac
     return found
 
 
+_EXPLANATION = """\
+The first POST after a restart reads and decodes the checkpoint and converts all messages. Of some 17 ms after 1,000 runs of 1,000 deltas, \
+5 ms read its 4 MB and 3 ms decode and index the messages; a new thread takes 3 ms. Next: decode a message when somebody reads its text."""
+
+
 def build_section(growth: Growth) -> Section:
     """Return the charts, their values, and the goals that nothing grows with history but the replay."""
     return Section(
+        explanation=_EXPLANATION,
         title="Growth",
         how="One thread of short runs, one of runs of 1,000 deltas, and a growing number of active threads "
         f"({THREAD_CASE.runs} runs of {THREAD_CASE.deltas} deltas each, posted to in turn). A POST is measured to RUN_STARTED: the first "

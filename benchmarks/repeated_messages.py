@@ -139,8 +139,9 @@ def _write_messages(count: int) -> list[dict[str, Any]]:
 
 
 _EXPLANATION = """\
-The messages that the last request had too are compared as bytes and not decoded again; the body is still searched and split \
-(1.7 ms for 2,000 messages), and all messages are converted for the agent."""
+Of 2,000 messages that the last request had too, 0.7 ms go to searching, splitting and comparing the body. With fewer, posting all of them \
+costs a run hardly more CPU than posting the new one: the rest is RUN_STARTED on a known thread, whose lease and first entries are two \
+transactions, and (a) stores nothing. Next: one transaction, as for a new thread."""
 
 
 def build_section(repeated: Repeated) -> Section:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -80,9 +81,9 @@ async def test_other_tasks_run_before_many_messages_are_converted(monkeypatch: p
     """The server sends RUN_STARTED in that turn."""
     order, seen = list[str](), list[Run]()
 
-    def convert(run_input: Any) -> RunAgentInput:
+    def convert(run_input: Any, *reused: Any) -> RunAgentInput:
         order.append("converted")
-        return input_to_agui(run_input)
+        return input_to_agui(run_input, *reused)
 
     def remember_run(run: Run) -> PlatformContext:
         seen.append(run)
@@ -97,6 +98,70 @@ async def test_other_tasks_run_before_many_messages_are_converted(monkeypatch: p
         async with hosted.open_run(seen[0]) as events:
             assert [type(event) async for event in events][-1] is TextMessageEndEvent
     assert order == ["others", "converted"]
+
+
+class Reader(Adapter):
+    """Remembers the ids of the models that its runs got. Runs that post `keep` keep their input, those that post `change` change it."""
+
+    def __init__(self, context: PlatformContext) -> None:
+        super().__init__(context)
+        self.models: list[list[int]] = []
+        self.texts: list[list[str]] = []
+        self.kept: list[RunAgentInput] = []
+
+    async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:
+        self.models.append([id(message) for message in input.messages])
+        self.texts.append([str(message.content) for message in input.messages])
+        if input.messages[-1].id == "keep":
+            self.kept.append(input)
+        if input.messages[-1].id == "change":
+            for message in input.messages:
+                setattr(message, "content", "changed")  # noqa: B010  not every kind has a text
+        async for event in super().run(input):
+            yield event
+
+
+class ReaderBridge(Bridge):
+    def create_adapter(self, ctx: PlatformContext) -> Adapter:
+        self.made.append(Reader(ctx))
+        return self.made[-1]
+
+
+async def test_the_models_of_a_long_thread_are_used_again_unless_a_run_keeps_or_changes_them() -> None:
+    bridge = ReaderBridge()
+    async with running(AgentHost("agent", bridge)) as runner:
+        await events_of(runner, await runner.start(request(*(user(f"u{number}") for number in range(300)))))
+        for message in ("keep", "then", "change", "last", "end"):
+            await one_run(runner, message)
+    (adapter,) = bridge.made
+    assert isinstance(adapter, Reader)
+    first, keeping, then, changing, last, end = (models[:300] for models in adapter.models)
+    assert first == keeping
+    assert not set(keeping) & set(then)
+    assert then == changing
+    assert last == end
+    assert all(texts[:300] == adapter.texts[0] for texts in adapter.texts)
+
+
+async def test_the_models_of_a_deleted_thread_are_forgotten() -> None:
+    class Watcher(Adapter):
+        async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:
+            seen.append(weakref.ref(input.messages[0]))
+            async for event in super().run(input):
+                yield event
+
+    seen = list[weakref.ref[Any]]()
+
+    class WatchedBridge(Bridge):
+        def create_adapter(self, ctx: PlatformContext) -> Adapter:
+            return Watcher(ctx)
+
+    hosted = AgentHost("agent", WatchedBridge())
+    async with running(hosted) as runner:
+        await events_of(runner, await runner.start(request(*(user(f"u{number}") for number in range(300)))))
+        assert seen[0]() is not None
+        await hosted.erase_thread(KEY)
+        assert seen[0]() is None
 
 
 async def test_a_changed_configuration_rebuilds_it_between_runs_as_a_continuation() -> None:

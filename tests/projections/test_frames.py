@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.ledger.records import RUNTIME, Batch, JoinedText
 from ambient_runner.projections.exposure import ExposureRules
 from ambient_runner.projections.frames import Framer, WireFormat
 from ambient_runner.projections.known_calls import FrameContext
+from ambient_runner.projections.private_entries import HISTORY_EVENT, MEMORY_EVENT
 from ambient_runner.projections.projectors import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER
 from ambient_runner.projections.thread_event import ThreadIdentity, thread_event
 from ambient_runner.projections.thread_view import LABELLED, THREAD_OWNER, ThreadView
@@ -259,3 +262,41 @@ def test_a_batch_of_known_text_has_the_frames_of_its_lines(
 
     for snapshots in (True, False):
         assert render(JoinedText("m", "".join(texts)), snapshots) == render(None, snapshots)
+
+
+SOME_LINES = [
+    encode_event(TextMessageContent(message_id="m", delta="x")),
+    encode_event(
+        TextMessageContent(message_id="m", delta='{"type":"MESSAGES_SNAPSHOT" {"type":"CUSTOM","name":"ambient:me')
+    ),
+    encode_event(MessagesSnapshot(messages=[])),
+    encode_event(MessagesSnapshot(messages=[AssistantMessage(id="m", content="x")])),
+    encode_event(Custom(name=MEMORY_EVENT, value={"a": 1})),
+    encode_event(Custom(name=HISTORY_EVENT, value={"messages": []})),
+    encode_event(Custom(name="ambient:merged", value=1)),
+]
+
+
+@pytest.mark.parametrize("wire_format", ["sse", "ndjson"])
+@given(lines=st.lists(st.sampled_from(SOME_LINES), min_size=1, max_size=8))
+def test_a_batch_has_the_frames_of_its_lines_without_snapshots_and_private_entries(
+    wire_format: WireFormat, lines: list[bytes]
+) -> None:
+    framer = Framer("e", wire_format=wire_format, snapshots=False)
+
+    def render(first: int, lines: list[bytes]) -> bytes:
+        return framer.render(Batch(first=first, owner=RUNTIME, kind="", run="r", ts=0, lines=lines), {})
+
+    sent = [(seq, line) for seq, line in enumerate(lines, 7) if line not in SOME_LINES[2:6]]
+    assert render(7, lines) == b"".join(render(seq, [line]) for seq, line in sent)
+
+
+@given(lines=st.lists(st.sampled_from(SOME_LINES), min_size=1, max_size=8))
+def test_a_batch_with_folded_snapshots_has_the_frames_of_its_lines(lines: list[bytes]) -> None:
+    framer, view = Framer("e"), ThreadView()
+
+    def render(first: int, lines: list[bytes]) -> bytes:
+        batch = Batch(first=first, owner=RUNTIME, kind="", run="r", ts=0, lines=lines)
+        return framer.render(batch, {seq: framer.read_view(batch, seq, view) for seq in framer.view_seqs(batch)})
+
+    assert render(7, lines) == b"".join(render(seq, [line]) for seq, line in enumerate(lines, 7))

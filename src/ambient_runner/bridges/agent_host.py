@@ -31,6 +31,7 @@ from ambient_runner.bridges.base import (
     PlatformContext,
     check_agent_name,
 )
+from ambient_runner.bridges.recent_models import RecentModels
 from ambient_runner.bridges.toolkit.callbacks import stream_hook
 from ambient_runner.bridges.toolkit.tools import unique_tools
 from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 _LIST_TIMEOUT = 30.0
 """Seconds a bridge has to list its agent's tools. It may have to ask another server."""
 _MANY_MESSAGES = 200
-"""Messages from which on other tasks get a turn before they are converted."""
+"""Messages from which on other tasks get a turn before they are converted, and from which on their models are used again."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -106,6 +107,7 @@ class AgentHost:
         self._max_adapters = max_adapters
         self._idle_timeout = idle_timeout
         self._adapters: OrderedDict[tuple[ThreadKey, Actor], _CachedAdapter] = OrderedDict()
+        self._recent_models = RecentModels()
 
     @property
     def forwarder(self) -> ForwardsPlatformRequests | None:
@@ -115,17 +117,27 @@ class AgentHost:
     @asynccontextmanager
     async def open_run(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
         """Yield the adapter's event stream for one run; close the stream on exit."""
-        if len(run.input.messages) > _MANY_MESSAGES:
-            # The server writes RUN_STARTED to the socket before the conversion begins.
-            await anyio.lowlevel.checkpoint()
-        run_input = input_to_agui(run.input)
-        cached = await self._acquire_adapter(run, run_input)
+        run_input, cached = await self._prepare_run(run)
         try:
             async with aclosing(await open_events(cached.adapter, run_input)) as events:
                 yield events
         finally:
             cached.is_running = False
             cached.last_used = time.monotonic()
+
+    async def _prepare_run(self, run: Run) -> tuple[RunAgentInput, _CachedAdapter]:
+        """Return the input as models, and the adapter that gets it."""
+        if len(run.input.messages) <= _MANY_MESSAGES:
+            run_input = input_to_agui(run.input)
+            return run_input, await self._acquire_adapter(run, run_input)
+        # The server writes RUN_STARTED to the socket before the conversion begins.
+        await anyio.lowlevel.checkpoint()
+        slot = (run.thread, run.actor)
+        models = self._recent_models.take(slot)
+        run_input = input_to_agui(run.input, models)
+        cached = await self._acquire_adapter(run, run_input)
+        self._recent_models.put(slot, models)
+        return run_input, cached
 
     def check_run(self, run: Run) -> None:
         if self._run_checker is not None:
@@ -222,6 +234,7 @@ class AgentHost:
             await self._close_adapter(slot)
 
     async def _close_adapter(self, slot: tuple[ThreadKey, Actor]) -> None:
+        self._recent_models.forget(slot)
         cached = self._adapters.pop(slot, None)
         aclose = getattr(cached.adapter, "aclose", None) if cached else None  # Not `isinstance`; see `_is_waiting`.
         if aclose is not None:

@@ -118,13 +118,16 @@ class DemoAdapter:
                 yield event
         command, turn = _parse_command(run_input, self._new_id)
         self._turn, self._stop = turn, anyio.Event()
-        for step in command(turn):
-            if type(step) is Pause:
-                await self._pause(step.seconds)
-            else:
-                yield step
-        for event in turn.composer.close():
-            yield event
+        try:
+            for step in command(turn):
+                if type(step) is Pause:
+                    await self._pause(step.seconds)
+                else:
+                    yield step
+            for event in turn.composer.close():
+                yield event
+        finally:
+            self._turn = None  # A run's models are used again if nobody has them any more.
 
     async def interrupt(self) -> None:
         """End the current command early: it closes its message and the run finishes."""

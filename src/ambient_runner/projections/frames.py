@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Literal
 
 from ambient_runner.ledger.records import RUNTIME, Batch
@@ -22,7 +23,7 @@ from ambient_runner.projections.known_calls import (
     find_call_in,
     message_call_ids,
 )
-from ambient_runner.projections.private_entries import is_private_line, may_contain_private
+from ambient_runner.projections.private_entries import PRIVATE_LINE_PREFIXES, is_private_line, may_contain_private
 from ambient_runner.projections.projectors import project_facts
 from ambient_runner.projections.safe import needs_projection, project_safe
 from ambient_runner.projections.thread_event import changes_thread, thread_event
@@ -62,6 +63,8 @@ MAX_SNAPSHOT_BYTES = 8 << 20
 _SNAPSHOT_MARKER = encode_event(MessagesSnapshot(messages=[]))
 _FORK_MARKER = encode_event(FORK_MARKER)
 _SNAPSHOT_PREFIX = b'{"type":"MESSAGES_SNAPSHOT"'
+_LEFT_OUT_PREFIXES = (_SNAPSHOT_PREFIX, *PRIVATE_LINE_PREFIXES)
+"""The beginnings of all lines that may be left out."""
 _PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":'
 """The beginning of a text delta without metadata and subagent, which every reader gets as it is stored."""
 
@@ -290,13 +293,16 @@ class Framer:
 
     def _render_stored(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         """Return the stored lines in as few chunks as possible. Only snapshots and private entries are handled one by one."""
-        if not contexts:
+        # Nearly every batch has none, which one search in its frames shows; the end of a run has a snapshot, which is found before.
+        if not contexts and _SNAPSHOT_MARKER not in batch.lines:
             frames = self._encode_lines(batch.lines, batch.first)
-            if not may_contain_private(frames) and (self._sends_snapshots(batch) or _SNAPSHOT_PREFIX not in frames):
+            if not may_contain_private(frames) and _SNAPSHOT_PREFIX not in frames:
                 return frames
-        own_frames = [
-            at for at, line in enumerate(batch.lines) if batch.first + at in contexts or self._is_left_out(batch, line)
-        ]
+        # Without a call for each line: a replay leaves out the snapshot of every run, which is in a batch with many deltas.
+        are_candidates = map(bytes.startswith, batch.lines, repeat(_LEFT_OUT_PREFIXES))
+        candidates = compress(range(len(batch.lines)), are_candidates)
+        left_out = {at for at in candidates if self._is_left_out(batch, batch.lines[at])}
+        own_frames = sorted(left_out.union(seq - batch.first for seq in contexts))
         return self._render_lines(batch, contexts, own_frames, _find_nothing)
 
     def _render_lines(

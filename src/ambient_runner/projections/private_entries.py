@@ -36,9 +36,10 @@ MEMORY_EVENT = "ambient:memory"
 HISTORY_EVENT = "ambient:messages"
 """The messages of the thread according to its agent (`correct_history`)."""
 
-_LINE_PREFIXES = tuple(
+PRIVATE_LINE_PREFIXES = tuple(
     b'{"type":"CUSTOM","name":"%b","value":' % name.encode() for name in (MEMORY_EVENT, HISTORY_EVENT)
 )
+"""The beginnings of stored lines that are private entries."""
 _COMMON_PREFIX = b'{"type":"CUSTOM","name":"ambient:me'
 _CORRECTION_PREFIX = b'{"type":"CUSTOM","name":"%b"' % HISTORY_EVENT.encode()
 
@@ -50,7 +51,7 @@ def is_private(event: Event) -> bool:
 
 def is_private_line(line: bytes) -> bool:
     """Return True if a stored line is a private entry. Private entries are stored without a timestamp, so `name` follows `type`."""
-    return line.startswith(_LINE_PREFIXES)
+    return line.startswith(PRIVATE_LINE_PREFIXES)
 
 
 def may_contain_private(frames: bytes) -> bool:

@@ -35,23 +35,28 @@ class ReplaySnapshots:
         """True if the thread was restated, and no snapshot was sent since."""
         self._next: Batch | None = None
         self._next_restates = False
+        self._is_next_included = False
 
     def includes(self, batch: Batch) -> bool:
         """Return True if the snapshots of this batch are sent. It has to be the one after those that were passed to `advance`."""
-        return batch.first >= self._newest_run or self._is_restated or self._restates(batch)
+        if batch is not self._next:
+            self._read_next(batch)
+        return self._is_next_included
 
     def advance(self, batch: Batch, *, has_snapshot: bool) -> None:
         """Go on to the batch after this one. `has_snapshot` is True if it contains a snapshot that is folded from the thread."""
         if batch.first < self._newest_run:
+            if batch is not self._next:
+                self._read_next(batch)
             # A restatement in the batch of a snapshot may follow it, so the next snapshot is sent too.
-            self._is_restated = self._restates(batch) or (self._is_restated and not has_snapshot)
+            self._is_restated = self._next_restates or (self._is_restated and not has_snapshot)
         self._next = None
 
-    def _restates(self, batch: Batch) -> bool:
-        """Return True if the batch restates the thread. Its frames need that several times, so it is searched once."""
-        if batch is not self._next:
-            self._next, self._next_restates = batch, _restates(batch)
-        return self._next_restates
+    def _read_next(self, batch: Batch) -> None:
+        """Decide on a batch. Its frames need the answer several times, so it is searched once, and not at all if it is sent anyway."""
+        is_sent = batch.first >= self._newest_run
+        self._next, self._next_restates = batch, not is_sent and _restates(batch)
+        self._is_next_included = is_sent or self._is_restated or self._next_restates
 
 
 def first_of_newest_ended_run(batches: Sequence[Batch]) -> int:

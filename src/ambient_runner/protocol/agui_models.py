@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import ag_ui.core as ag
 import msgspec
@@ -31,6 +31,9 @@ from ambient_runner.protocol.events import (
     decode_event,
 )
 from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
+
+if TYPE_CHECKING:
+    from ambient_runner.protocol.message_models import MessageModels
 
 __all__ = [
     "EventCoercer",
@@ -77,16 +80,20 @@ def from_agui(event: ag.BaseEvent) -> Event:
     return decode_event(line)
 
 
-def input_to_agui(run_input: RunAgentInput) -> ag.RunAgentInput:
-    """Return the model for an adapter. State and forwarded props are `{}` if the client sent none; tools and context are always lists."""
-    copied = copy_text_messages(run_input.messages)
-    others = [message for message, model in zip(run_input.messages, copied, strict=True) if model is None]
+def input_to_agui(run_input: RunAgentInput, reused: MessageModels | None = None) -> ag.RunAgentInput:
+    """Return the model for an adapter. State and forwarded props are `{}` if the client sent none; tools and context are always lists.
+
+    `reused` are the models of the thread's last run: those that nobody else has or has changed are used again.
+    """
+    copied = reused.convert(run_input.messages) if reused is not None else copy_text_messages(run_input.messages)
+    pairs = zip(run_input.messages, copied, strict=True)
+    others = [] if all(copied) else [message for message, model in pairs if model is None]
     wire = msgspec.to_builtins(replace(run_input, messages=others))
     wire.setdefault("state", {})
     wire.setdefault("forwardedProps", {})
     converted = ag.RunAgentInput.model_validate(wire)
     rest = iter(converted.messages)
-    converted.messages = [next(rest) if model is None else model for model in copied]
+    converted.messages = [next(rest) if model is None else model for model in copied] if others else copied
     return converted
 
 

@@ -1,0 +1,36 @@
+"""The models of the messages of the threads that ran last, within a number of bytes. An `AgentHost` keeps them beside its adapters."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from ambient_runner.protocol.message_models import MessageModels
+
+if TYPE_CHECKING:
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.runs.run import Actor
+
+__all__ = ["RecentModels"]
+
+_MAX_BYTES = 16 << 20
+
+
+class RecentModels:
+    """Models by thread and actor. Those that were used longest ago go first."""
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._models: OrderedDict[tuple[ThreadKey, Actor], MessageModels] = OrderedDict()
+
+    def take(self, slot: tuple[ThreadKey, Actor]) -> MessageModels:
+        """Remove and return the models of a thread, for one run; none yet if they are not known."""
+        return self._models.pop(slot, None) or MessageModels()
+
+    def put(self, slot: tuple[ThreadKey, Actor], models: MessageModels) -> None:
+        self._models[slot] = models
+        while sum(each.size for each in self._models.values()) > self._max_bytes:
+            self._models.popitem(last=False)
+
+    def forget(self, slot: tuple[ThreadKey, Actor]) -> None:
+        self._models.pop(slot, None)
