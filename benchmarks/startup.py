@@ -100,9 +100,15 @@ def _cpu_of_children() -> float:
     return times.children_user + times.children_system
 
 
+_EXPLANATION = """\
+A third of the CPU is importing FastAPI and what it needs (0.17 s), 0.07 s making dataclasses, 0.05 s `ag_ui`, 0.04 s regular expressions, \
+16 ms of these one for private keys. Next: simplify that expression, and open the store once (20 ms)."""
+
+
 def build_section(found: Mapping[str, Sequence[Start]]) -> Section:
     """Return the table and the goals for the start."""
     return Section(
+        explanation=_EXPLANATION,
         title="Start",
         how=f"From the command to the answer of `GET /health`, or to the end of the command; medians of {len(found[SERVE])} starts, in "
         "turn, with compiled modules as in an installation. CPU of a server includes its end.",

@@ -15,9 +15,8 @@ from collections import deque
 from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
-from ambient_runner.errors import EntriesDropped, UnknownThread
+from ambient_runner.errors import EntriesDropped, UnknownThread, copy_error
 from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_text_batches, slice_batch
-from ambient_runner.ledger.buffered_writer import copy_error
 from ambient_runner.ledger.damage import report_damage
 from ambient_runner.ledger.reader_turns import BYTES_PER_UNIT, WAKE_COST, ReaderTurns
 
