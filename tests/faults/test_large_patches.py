@@ -34,6 +34,13 @@ def adds(count: int) -> list[dict[str, Any]]:
     return [{"op": "add", "path": f"/key{at}", "value": at} for at in range(count)]
 
 
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
 def agent_of(*events: Any) -> ScriptedAgent:
     async def script(run: Run) -> AsyncIterator[Any]:
         for event in events:
@@ -140,6 +147,10 @@ HEAVY_EVENTS: dict[str, tuple[Any, list[list[dict[str, Any]]]]] = {
     "many keys of a wide state": (WIDE, [adds(MAX_PATCH_OPERATIONS)]),
     "insertions before a long array": ({"a": LONG}, [[{"op": "add", "path": "/a/0", "value": 1}] * 10_000]),
     "removals before a long array": ({"a": LONG}, [[{"op": "remove", "path": "/a/0"}] * 10_000]),
+    "two keys that are nested deep": (
+        {"a": nested(60), "b": nested(60)},
+        [[{"op": "add", "path": f"/{'ab'[at % 2]}{'/a' * 59}/{at}", "value": 1} for at in range(10_000)]],
+    ),
     "copies that double the state": ({"a": "x" * 1000}, [[{"op": "copy", "from": "", "path": "/b"}] * 10_000]),
     "copies of a wide value": ({"a": WIDE}, [[{"op": "copy", "from": "/a", "path": "/b"}] * 10_000]),
     "copies and changes in turn": (

@@ -89,7 +89,7 @@ class PatchedDocument:
     Later changes go to that copy, also those of later patches, until `freeze` says that someone else has the document.
     """
 
-    __slots__ = ("_before", "_bytes_left", "_changes", "_copies", "_shifts_left", "root")
+    __slots__ = ("_before", "_bytes_left", "_changes", "_copies", "_last_path", "_last_written", "_shifts_left", "root")
 
     def __init__(self, document: Any) -> None:
         self.root = document
@@ -100,6 +100,9 @@ class PatchedDocument:
         self._before = document
         self._changes: list[tuple[Any, Any, Any]] | None = None
         """The changes of the last patch in containers that it found in `_copies`: container, key, old value. None if it found none."""
+        self._last_path: list[str] | None = None
+        """Where the last operation of this patch wrote, and the container there: most patches write to one again and again."""
+        self._last_written: Any = None
 
     def freeze(self) -> Any:
         """Return the document as a value that no later patch changes."""
@@ -111,6 +114,7 @@ class PatchedDocument:
         """Apply a patch, all or nothing. `undo` takes it back. Raises: as `apply_patch`."""
         self._before, self._changes = self.root, None
         self._bytes_left, self._shifts_left = limit, _MAX_SHIFTED_ITEMS
+        self._last_path = self._last_written = None
         try:
             if self._replace_member(operations):
                 return
@@ -189,7 +193,7 @@ class PatchedDocument:
     def _add(self, path: list[str], value: Any) -> None:
         """Put the value at the path. An array gets it inserted."""
         if not path:
-            self.root = value
+            self._replace_root(value)
             return
         container = self._writable(path[:-1])
         if is_array(container):
@@ -204,7 +208,7 @@ class PatchedDocument:
 
     def _replace(self, path: list[str], value: Any) -> None:
         if not path:
-            self.root = value
+            self._replace_root(value)
             return
         container = self._writable(path[:-1])
         key = _resolve_key(container, path[-1])
@@ -216,7 +220,8 @@ class PatchedDocument:
     def _remove(self, path: list[str]) -> Any:
         """Remove the value at the path and return it."""
         if not path:
-            removed, self.root = self.root, None
+            removed = self.root
+            self._replace_root(None)
             return removed
         container = self._writable(path[:-1])
         key = _resolve_key(container, path[-1])
@@ -229,13 +234,22 @@ class PatchedDocument:
             raise PatchConflict
         self._add(target, self._remove(source))
 
+    def _replace_root(self, value: Any) -> None:
+        self.root, self._last_path = value, None
+
     def _writable(self, path: list[str]) -> Any:
         """Return the container at the path, after copies of it and of all containers that lead to it."""
+        if path == self._last_path and id(self._last_written) in self._copies:
+            return self._last_written
         container = self.root = self._copy_once(self.root)
+        # Without calls for most segments: a path may have dozens of them, and a patch thousands of paths.
         for segment in path:
-            key = _resolve_key(container, segment)
-            container[key] = inner = self._copy_once(container[key])
+            key = segment if is_object(container) else _resolve_key(container, segment)
+            inner = container[key]
+            if id(inner) not in self._copies:
+                container[key] = inner = self._copy_once(inner)
             container = inner
+        self._last_path, self._last_written = path, container
         return container
 
     def _copy_once(self, container: Any) -> Any:
