@@ -120,6 +120,7 @@ LARGE_BODIES: dict[str, Any] = {
         "messages": [{"id": f"m{at}", "role": "user", "content": "x" * 700} for at in range(9_900)],
     },
     "a secret in a wide state": run_body("hello", state={**WIDE, "key000007": SECRET}),
+    "many forwarded props": run_body("hello", forwardedProps=WIDE),
     "many small objects": run_body("hello", state={f"k{at}": {"a": [at]} for at in range(30_000)}),
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ambient_runner.runs import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from ambient_runner.runs.lowering import LeftOut
 
@@ -16,6 +18,8 @@ __all__ = ["LeftOutReporter"]
 
 _MAX_LOGGED_NAMES = 100
 """Names per agent that are logged: clients choose them."""
+_MAX_SEARCHED_PARTS = 1_000
+"""Parts of one input whose names are logged: a client can send 100,000 of them."""
 _MAX_PATH_LENGTH = 160
 """Characters of a path that are logged."""
 
@@ -28,15 +32,15 @@ class LeftOutReporter:
     def __init__(self) -> None:
         self._logged: dict[str, set[str]] = {}
 
-    def report(self, agent: str, left_out: Iterable[LeftOut], redact_text: Callable[[str], str]) -> None:
+    def report(self, agent: str, left_out: Sequence[LeftOut], redact_text: Callable[[str], str]) -> None:
         """Count and log these parts of one input. Clients choose the names, so secrets are redacted in them."""
+        for kind, times in Counter(item.kind for item in left_out).items():
+            metrics.INPUT_LEFT_OUT.labels(kind).inc(times)
         logged = self._logged.setdefault(agent, set())
-        for item in left_out:
-            metrics.INPUT_LEFT_OUT.labels(item.kind).inc()
-            if len(logged) >= _MAX_LOGGED_NAMES:
-                continue
+        different = {item.path: item for item in left_out[:_MAX_SEARCHED_PARTS]}
+        for item in islice(different.values(), _MAX_LOGGED_NAMES):
             path = _printable(redact_text(item.path))
-            if path not in logged:
+            if path not in logged and len(logged) < _MAX_LOGGED_NAMES:
                 logged.add(path)
                 _log_left_out(agent, item, path)
 
