@@ -118,7 +118,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count_header(len(name) + len(value) + len(b": \r\n"))
-        super().on_header(name, value)
+        if not self._is_in_body:  # Trailers must not become headers: RFC 9110, 6.5.1.
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self._header_bytes > self.limits.header_bytes:
