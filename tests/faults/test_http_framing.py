@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from tests.faults.quick_server import HOST, served
+from tests.faults.quick_server import HOST, our_app, served
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -134,3 +134,17 @@ async def test_a_body_is_not_searched_for_an_offer_to_upgrade() -> None:
         await client.send(b"\r\n\r\nPOST / HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
         assert await client.read_response() == (200, b"{}")
     assert [received for _, received in app.requests] == [body]
+
+
+@pytest.mark.parametrize("target", ["http://evil.example/thread/list", "http://127.0.0.1@evil.example/thread/list"])
+async def test_the_host_of_an_absolute_target_counts(target: str) -> None:
+    """RFC 9112, 3.2.2: the `Host` header is ignored then. The host check read the header only."""
+    async with served(our_app()) as server, server.connect() as client:
+        await client.send(b"GET %b HTTP/1.1\r\n" % target.encode() + HOST + b"\r\n")
+        assert (await client.read_response())[0] == 403
+
+
+async def test_an_absolute_target_for_this_machine_is_served() -> None:
+    async with served(our_app()) as server, server.connect() as client:
+        await client.send(b"GET http://127.0.0.1:8000/thread/list HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await client.read_response())[0] == 200

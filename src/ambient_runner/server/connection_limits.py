@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import re
 import sys
 import termios
 from contextlib import suppress
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectionLimits", "LimitedHttpProtocol", "limit_protocol"]
 
+_TARGET_HOST_END = re.compile(rb"[/?#]")
 _LINGER_TIMEOUT = 1.0  # seconds
 
 logger = logging.getLogger(__name__)
@@ -160,6 +162,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         elif not self._is_refused:
             self._stop_timer()
             self._is_in_body = True
+            self._apply_target_host()
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -194,6 +197,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _is_responding(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request.
         return cycle is not None and not cycle.response_complete
+
+    def _apply_target_host(self) -> None:
+        """Make the host of an absolute target the value of `Host`: it counts instead (RFC 9112, 3.2.2), and the app does not see it."""
+        _, separator, rest = self.url.partition(b"://")
+        if separator and not self.url.startswith(b"/"):
+            host = _TARGET_HOST_END.split(rest, maxsplit=1)[0]
+            self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
 
     def _encode_head_without_upgrade(self) -> bytes:
         request_line = b"%b %b HTTP/%b\r\n" % (
