@@ -265,3 +265,11 @@ def test_a_tail_names_the_entries_that_are_no_longer_retained(ambient: Callable[
     code, out, err = ambient("threads", "tail", "t1", "--after", f"{epoch}.2", "--until-idle")
     assert (code, "RUN_FINISHED" in out, out.count("\n")) == (0, True, 1)
     assert re.search(r"Entries 3 to \d+ of thread t1", err)
+
+
+def test_an_export_to_a_full_disk_says_what_to_do(ambient: Callable[..., Any]) -> None:
+    """It printed a traceback."""
+    ambient("run", "demo", "say hello", "--thread", "t1")
+    code, out, err = ambient("threads", "export", "t1", "-o", "/dev/full")
+    assert (code, out, "/dev/full" in err, "-o" in err, "Traceback" in err) == (2, "", True, True, False)
+    assert len(err.splitlines()) == 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
+from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, TextIO, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 import anyio
 import typer
@@ -138,10 +138,10 @@ def export_thread(
         rules = ExposureRules(by_name=settings.exposure_of(info.agent, {})) if is_safe else None
         entries = open_entry_lines(ledger, info) if rules is None else safe_entry_lines(ledger, info, rules)
         count = 0
-        with _open_output(output) as file, _show_progress(info, enabled=output is not None) as show_seq:
+        with _open_output(output) as write, _show_progress(info, enabled=output is not None) as show_seq:
             async with aclosing(entries):
                 async for seq, line in entries:
-                    file.write(f"{line}\n")
+                    write(f"{line}\n")
                     count += 1
                     show_seq(seq)
         return count
@@ -212,11 +212,34 @@ def _unknown_thread(thread: str, owner: str | None) -> UnknownThread:
     )
 
 
-def _open_output(output: Path | None) -> AbstractContextManager[TextIO]:
+@contextmanager
+def _open_output(output: Path | None) -> Generator[Callable[[str], object]]:
+    """Yield a function that writes to the file, or to standard output. Raises: ConfigError if the file cannot be written."""
+    if output is None:
+        yield sys.stdout.write
+        return
+    with _report_unwritable(output):
+        file = output.open("w", encoding="utf-8")
+
+    def write(text: str) -> None:
+        with _report_unwritable(output):
+            file.write(text)
+
     try:
-        return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
+        yield write
+    finally:
+        with _report_unwritable(output):
+            file.close()
+
+
+@contextmanager
+def _report_unwritable(output: Path) -> Generator[None]:
+    try:
+        yield
     except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}.") from error
+        raise ConfigError(
+            f"{output} cannot be written: {error.strerror}. Name another file with -o, or correct this and export again."
+        ) from error
 
 
 def _start_position(info: ThreadInfo, after: str | None) -> int:

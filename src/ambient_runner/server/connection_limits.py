@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ambient_runner.errors import HeadersTooLarge, RequestTimedOut
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectionLimits", "LimitedHttpProtocol", "limit_protocol"]
 
-_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
+_TARGET_HOST_END = re.compile(rb"[/?#]")
 _LINGER_TIMEOUT = 1.0  # seconds
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,33 @@ class ConnectionLimits:
     """Time in which a client that has not read all of a response must read some of it."""
 
 
+class RequestParser(HttpRequestParser):
+    """A parser that declines every offer to upgrade the protocol: it would not read the body of such a request.
+
+    HTTP lets a server ignore the offer, which Java's client and `curl --http2` send with every first request.
+    """
+
+    def __init__(self, protocol: LimitedHttpProtocol) -> None:
+        super().__init__(protocol)
+        self._protocol = protocol
+        with suppress(AttributeError):  # Unknown before httptools 0.6.3. As uvicorn sets it.
+            self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        parser, rest = self, memoryview(data)
+        while True:
+            try:
+                return HttpRequestParser.feed_data(parser, rest)
+            except (
+                HttpParserUpgrade
+            ) as stop:  # At the end of the head. The parser takes the request for complete, and may be closed.
+                if not self._protocol.head_without_upgrade:
+                    raise
+                head, rest = self._protocol.head_without_upgrade, rest[stop.args[0] :]
+                parser = self._protocol.parser = RequestParser(self._protocol)
+                HttpRequestParser.feed_data(parser, head)
+
+
 class LimitedHttpProtocol(HttpToolsProtocol):
     """Closes connections that exceed the limits. A slow response goes on while its client reads any of it.
 
@@ -67,12 +95,16 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         "_timer",
         "_unparsed_bytes",
         "_unread_bytes",
+        "head_without_upgrade",
     )
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.parser = RequestParser(self)
+        self.head_without_upgrade = b""
+        """The head of a request that offers to upgrade the protocol, to be parsed again without the offer; empty for all others."""
         self._timer: TimerHandle | None = None
         self._is_idle = True
         """True if nothing of the next request was received."""
@@ -104,12 +136,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._start_timer(self.limits.headers_timeout)
         self._is_idle = False
         self._unparsed_bytes += len(data)
-        super().data_received(data if self._is_in_body else _without_upgrade(data))
+        super().data_received(data)
         if max(self._header_bytes, self._unparsed_bytes) > self.limits.header_bytes:
             self._refuse(HeadersTooLarge())
 
     def on_message_begin(self) -> None:
         self._header_bytes = self._unparsed_bytes = 0
+        self.head_without_upgrade = b""
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -118,14 +151,18 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count_header(len(name) + len(value) + len(b": \r\n"))
-        super().on_header(name, value)
+        if not self._is_in_body:  # Trailers must not become headers: RFC 9110, 6.5.1.
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self._header_bytes > self.limits.header_bytes:
             self._refuse(HeadersTooLarge())
-        if not self._is_refused:
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self.head_without_upgrade = self._encode_head_without_upgrade()
+        elif not self._is_refused:
             self._stop_timer()
             self._is_in_body = True
+            self._apply_target_host()
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -135,7 +172,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unparsed_bytes = 0
-        if self._is_refused:
+        if self._is_refused or self.head_without_upgrade:
             return
         self._is_in_body, self._is_idle = False, True
         super().on_message_complete()
@@ -160,6 +197,22 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _is_responding(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request.
         return cycle is not None and not cycle.response_complete
+
+    def _apply_target_host(self) -> None:
+        """Make the host of an absolute target the value of `Host`: it counts instead (RFC 9112, 3.2.2), and the app does not see it."""
+        _, separator, rest = self.url.partition(b"://")
+        if separator and not self.url.startswith(b"/"):
+            host = _TARGET_HOST_END.split(rest, maxsplit=1)[0]
+            self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
+
+    def _encode_head_without_upgrade(self) -> bytes:
+        request_line = b"%b %b HTTP/%b\r\n" % (
+            self.parser.get_method(),
+            self.url,
+            self.parser.get_http_version().encode(),
+        )
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"".join((request_line, *lines, b"\r\n"))
 
     def _count_header(self, size: int) -> None:
         self._header_bytes += size
@@ -256,12 +309,3 @@ def _count_unread_bytes(transport: Transport) -> int:
     with suppress(OSError):
         fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, queued)
     return transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """Return the beginning of a request without its offer to upgrade the protocol: the parser would not read the body of such a request.
-
-    HTTP lets a server ignore the offer, which Java's client and `curl --http2` send with every first request.
-    """
-    head, end, rest = data.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"\r\nx-ignored-upgrade:", head) + end + rest
