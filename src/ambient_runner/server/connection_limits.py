@@ -59,6 +59,8 @@ class RequestParser(HttpRequestParser):
     HTTP lets a server ignore the offer, which Java's client and `curl --http2` send with every first request.
     """
 
+    __slots__ = ("_protocol",)
+
     def __init__(self, protocol: LimitedHttpProtocol) -> None:
         super().__init__(protocol)
         self._protocol = protocol
@@ -70,9 +72,8 @@ class RequestParser(HttpRequestParser):
         while True:
             try:
                 return HttpRequestParser.feed_data(parser, rest)
-            except (
-                HttpParserUpgrade
-            ) as stop:  # At the end of the head. The parser takes the request for complete, and may be closed.
+            except HttpParserUpgrade as stop:
+                # At the end of the head. The parser takes the request for complete, and may be closed.
                 if not self._protocol.head_without_upgrade:
                     raise
                 head, rest = self._protocol.head_without_upgrade, rest[stop.args[0] :]
