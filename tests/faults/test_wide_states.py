@@ -254,6 +254,24 @@ async def test_m9_a_large_event_of_any_kind_is_dropped_before_it_is_converted(na
         assert await shortest_pause(measure, MAX_PAUSE) < MAX_PAUSE
 
 
+async def test_m9_events_that_take_long_to_convert_leave_turns_to_others() -> None:
+    """250 of them were converted in one turn. A `rawEvent` is not stored, and no limit of events counts it."""
+    raw = list(range(20_000))
+
+    async def script(run: Run) -> AsyncIterator[Any]:
+        yield {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}
+        for _ in range(250):
+            yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "word ", "rawEvent": raw}
+
+    async def measure() -> float:
+        async with runner_of(ScriptedAgent(script)) as runner, watch_loop_pauses() as pauses:
+            await run_once(runner, user("u1"))
+        return pauses.longest
+
+    with unless_hung():
+        assert await shortest_pause(measure, MAX_PAUSE) < MAX_PAUSE
+
+
 async def test_m9_a_snapshot_of_too_many_messages_is_dropped() -> None:
     """It was stored, and a client that posts its whole history got 413 for every message from then on."""
     many = [AssistantMessage(id=f"m{at}", content="x") for at in range(MAX_VALUES // 4 + 1)]

@@ -165,7 +165,8 @@ async def _drive_run(
             active.pipeline.redaction_guard.report_to(partial(active.cancel, "redaction_failed")),
         ):
             applied = (*middleware, *active.agent.middleware)
-            framed = frame_agent(active.agent, active.pipeline.store_private, active.pipeline.count_repair)
+            pipeline = active.pipeline
+            framed = frame_agent(active.agent, pipeline.store_private, pipeline.count_repair, pipeline.count_busy)
             handler = apply_middleware(framed, applied)
             work = _consume_events(active, handler, MiddlewareEventCoercer(applied))
             terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,7 +45,7 @@ from ambient_runner.runs.agent_history import AgentHistory
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from ambient_runner.protocol.events import Event, Outcome
     from ambient_runner.runs.agent_events import CountRepair
@@ -61,8 +63,14 @@ snapshot of an adapter restates the thread, unless its bridge says that it does 
 _CLOSING_SNAPSHOT = MessagesSnapshot(messages=[])
 """The snapshot at the end of a run, for middleware; the Runner writes its own."""
 
+CountBusy = Callable[[float], None]
+"""Counts time spent on the agent's events, in seconds."""
 _EVENT_TYPES = frozenset(EVENT_TYPES)
 _CALL_TYPES = frozenset({ToolCallStart, ToolCallResult})
+
+
+def ignore_busy(seconds: float) -> None:
+    """Count nothing: a `CountBusy` for callers that give nobody else a turn."""
 
 
 def run_started(run: Run) -> RunStarted:
@@ -88,6 +96,7 @@ def frame_agent(
     agent: Agent,
     store_private: Callable[[Custom], None] | None = None,
     count_repair: CountRepair = ignore_repair,
+    count_busy: CountBusy = ignore_busy,
 ) -> RunHandler:
     """Return a handler that runs `agent` inside a complete frame. `store_private` receives the agent's private entries.
 
@@ -109,7 +118,7 @@ def frame_agent(
         try:
             async with agent.open_run(run) as events:
                 async for value in events:
-                    event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value)
+                    event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value, count_busy)
                     # `rules.is_exempt` without the call: nearly all events are such deltas.
                     is_exempt_delta = type(event) in DELTA_TYPES and event.metadata is None
                     is_exempt = (
@@ -162,12 +171,17 @@ def _coerce_interrupt(interrupt: object) -> Interrupt:
     return event.outcome.interrupts[0]
 
 
-def _coerce_event(coerce: EventCoercer, event: object) -> Event:
+def _coerce_event(coerce: EventCoercer, event: object, count_busy: CountBusy = ignore_busy) -> Event:
+    # `coerce` tries this too: it saves its call for nearly all events.
+    if (plain := copy_plain_event(event)) is not None:
+        return plain
+    began = time.monotonic()
     try:
-        # `coerce` tries this too: it saves its call for nearly all events.
-        return copy_plain_event(event) or coerce(event)
+        return coerce(event)
     except (TypeError, ValueError) as error:
         raise ProtocolViolation from error
+    finally:
+        count_busy(time.monotonic() - began)  # The conversion of a large event takes milliseconds.
 
 
 def _hide_error_text(error: RunError) -> RunError:

@@ -155,6 +155,10 @@ class Pipeline:
         """Count repairs of the agent's events that were made before they came here."""
         self._repairer.count_repair(rule, event_type, times)
 
+    def count_busy(self, seconds: float) -> None:
+        """Count time that was spent on the agent's events before they came here."""
+        self.busy_seconds += seconds
+
     @property
     def first_repaired_types(self) -> Mapping[str, str]:
         """The type of the first event that was repaired, by rule."""
