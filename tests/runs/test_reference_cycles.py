@@ -14,6 +14,7 @@ from ambient_runner.errors import RunInterrupted
 from ambient_runner.protocol.events import Interrupt, RunError, RunFinished, outcome_name
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
+from tests.garbage import find_garbage
 from tests.machine_speed import unless_hung
 from tests.world import ScriptedAgent, events_of, request, runner_of, said, user
 
@@ -81,14 +82,3 @@ async def collect_after_runs(script: Any) -> tuple[list[str], Counter[str]]:
                 return ends, find_garbage()
             finally:
                 gc.enable()
-
-
-def find_garbage() -> Counter[str]:
-    """Return the types of the objects that only the collector can free."""
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        gc.collect()
-        return Counter(type(found).__qualname__ for found in gc.garbage)
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ambient_runner.errors import LedgerError
+from ambient_runner.runs.monitor import start_monitor
 from ambient_runner.runs.run import as_current_run
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ class PendingGrants:
                     await writer.wait_for_stop()
                 tasks.cancel_scope.cancel()
 
-            tasks.start_soon(cancel_on_stop)
+            monitoring = start_monitor(tasks, cancel_on_stop)
             try:
                 with as_current_run(run):
                     await self._grant(run)
             finally:
                 del self._scopes[run.thread]
-            tasks.cancel_scope.cancel()
+            monitoring.cancel()
 
     def cancel_all(self) -> None:
         """End every wait now."""

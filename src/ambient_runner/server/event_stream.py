@@ -203,7 +203,10 @@ class EventStream(Response):
             key, epoch = self._thread_epoch
             async with self._runner.ledger.tail(key, self._sent_seq, epoch=epoch) as tail:
                 self._tail = tail
-                await self._follow(tail, send)
+                try:
+                    await self._follow(tail, send)
+                finally:
+                    self._tail = None  # It refers to this stream: together, only the garbage collector could free them.
         except EntriesDropped:
             return False
         return True

@@ -7,6 +7,7 @@ or for credentials, opens its stream with `: waiting` comments. A refusal is the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -14,6 +15,7 @@ from starlette.responses import Response
 
 from ambient_runner.errors import RunnerError
 from ambient_runner.runs.isolate import reraise_as
+from ambient_runner.runs.monitor import start_monitor
 
 if TYPE_CHECKING:
     from collections.abc import MutableSet
@@ -123,9 +125,9 @@ class PendingRun(Response):
         is_open = False
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._start)
-            tasks.start_soon(self._cancel_on_disconnect, receive)
+            monitoring = start_monitor(tasks, partial(self._cancel_on_disconnect, receive))
             is_open = await self._send_waiting(send)
-            tasks.cancel_scope.cancel()
+            monitoring.cancel()
         return is_open
 
     async def _start(self) -> None:

@@ -28,6 +28,7 @@ from ambient_runner.protocol.profiles import Profile
 from ambient_runner.protocol.run_input import newest_user_message, parse_input
 from ambient_runner.protocol.strict_json import is_too_deep
 from ambient_runner.runs.loop_detection import VIA, parse_via_header
+from ambient_runner.runs.monitor import start_monitor
 from ambient_runner.runs.reattach import facts_before_run
 from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
 from ambient_runner.runs.view_cache import ThreadEpoch
@@ -246,12 +247,12 @@ async def start_while_connected(runner: Runner, start: StartRequest, request: Re
                 pass
             tasks.cancel_scope.cancel()
 
-        tasks.start_soon(cancel_on_disconnect)
+        monitoring = start_monitor(tasks, cancel_on_disconnect)
         try:
             outcome.append(await runner.start(start))
         except RunnerError as error:
             outcome.append(error)  # Raised outside: the task group would wrap it.
-        tasks.cancel_scope.cancel()
+        monitoring.cancel()
     match outcome:
         case [Started() as started]:
             return started
