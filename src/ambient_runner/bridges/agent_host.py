@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _LIST_TIMEOUT = 30.0
 """Seconds a bridge has to list its agent's tools. It may have to ask another server."""
 _MANY_MESSAGES = 200
-"""Messages from which on other tasks get a turn before they are converted, and from which on their models are used again."""
+"""Messages from which on other tasks may run before they are converted, and from which on their models are used again."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

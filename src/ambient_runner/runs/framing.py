@@ -70,7 +70,7 @@ _CALL_TYPES = frozenset({ToolCallStart, ToolCallResult})
 
 
 def ignore_busy(seconds: float) -> None:
-    """Count nothing: a `CountBusy` for callers that give nobody else a turn."""
+    """Count nothing: a `CountBusy` for callers that let no other task run."""
 
 
 def run_started(run: Run) -> RunStarted:
