@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Self
 
 from ambient_runner.errors import EntriesDropped, UnknownThread, copy_error
 from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_text_batches, slice_batch
-from ambient_runner.ledger.damage import report_damage
 from ambient_runner.ledger.reader_scheduler import BYTES_PER_UNIT, WAKE_COST, ReaderScheduler
+from ambient_runner.ledger.thread_damage import report_thread_damage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -398,7 +398,7 @@ class LiveTail:
             return UnknownThread()
         if info.first > seq:
             return EntriesDropped(_NOT_RETAINED)
-        return report_damage(self._key, f"entry {seq} is missing", agent=info.agent)
+        return report_thread_damage(self._key, f"entry {seq} is missing", agent=info.agent)
 
 
 class ReleaseNotifier:

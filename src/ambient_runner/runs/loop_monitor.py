@@ -13,9 +13,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ambient_runner.ledger.log_context import log_context
 from ambient_runner.runs.containment import run_of_task
 from ambient_runner.runs.metrics import LOOP_BLOCKED_SECONDS
-from ambient_runner.runs.run import log_context
 from ambient_runner.runs.user_frames import (
     describe_frame,
     find_own_frame,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ambient_runner.errors import EntriesDropped, UnknownThread
 from ambient_runner.ledger.batches import slice_batch
-from ambient_runner.ledger.damage import report_damage, report_decode_errors
 from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.ledger.thread_damage import report_decode_errors, report_thread_damage
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
@@ -71,7 +71,7 @@ async def read_despite_retention(ledger: Ledger, key: ThreadKey, read: Callable[
             return await read()
         info = await ledger.get_thread(key)
         if info and before and (info.epoch, info.first) == (before.epoch, before.first):
-            raise report_damage(key, "entries are missing that retention has not dropped", agent=info.agent)
+            raise report_thread_damage(key, "entries are missing that retention has not dropped", agent=info.agent)
         before = info
     return await read()
 
@@ -83,8 +83,11 @@ async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None,
     """
     checkpoint = await ledger.get_checkpoint(key, until, epoch=epoch)
     while True:
-        with report_decode_errors(key):
-            view = await _restore_checkpoint(checkpoint) if checkpoint else ThreadView()
+        if checkpoint is None:
+            view = ThreadView()
+        else:
+            with report_decode_errors(key, f"the checkpoint at entry {checkpoint.seq}"):
+                view = await _restore_checkpoint(checkpoint)
         try:
             await advance_view(ledger, key, view, until=until, epoch=epoch)
         except EntriesDropped:
@@ -124,7 +127,7 @@ async def advance_view(
             raise EntriesDropped
         if not batches:
             return
-        with report_decode_errors(key):
+        with report_decode_errors(key, f"an entry after {view.seq}"):
             await _fold_batches(view, batches)
 
 
