@@ -76,8 +76,8 @@ class EventStream(Response):
     """Sends a thread's frames from its start on, until `until` is reached, the client disconnects, or the server ends the stream.
 
     If retention drops entries before this stream has sent them, `restart` returns where to go on after the last one that it has sent.
-    Without `restart`, or within a run, the stream is cut: the response stays incomplete, so that no client takes it for the whole. The
-    client resumes it, and learns what is no longer retained.
+    Without `restart`, or within a run, the response ends incomplete, so that no client takes it for the whole. The client resumes it, and
+    learns what is no longer retained.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class EventStream(Response):
         """Leave the response incomplete, and log why."""
         self._is_incomplete = True
         logger.info(
-            "A stream of thread %s is cut: retention has dropped entries that its client had not received yet. "
+            "A stream of thread %s ends incomplete: retention has dropped entries that its client had not received yet. "
             "The client resumes it with ambient:gap; raise `retain` if that happens often",
             self._thread_epoch.key.id,
         )
@@ -362,10 +362,10 @@ class EventStream(Response):
         """Drop a client that has not read for too long; send a ping if one is due before the next check. See `MonitoredStream`."""
         settings = self._runtime.settings
         if self._is_sending:
-            # The protocol of `ambient serve` may have cut the client already, and counted it.
-            is_cut = self._server_send is not None and is_closing(self._server_send)
-            if now - self._sent_at >= settings.slow_reader and not is_cut:
-                metrics.SLOW_CLIENTS_CLOSED.inc()
+            # The protocol of `ambient serve` may have disconnected the client already, and counted it.
+            is_disconnected = self._server_send is not None and is_closing(self._server_send)
+            if now - self._sent_at >= settings.slow_reader and not is_disconnected:
+                metrics.SLOW_CLIENTS_DISCONNECTED.inc()
                 self._is_client_gone = self._is_incomplete = True
                 self._pumping.cancel()
         elif self._is_monitored and self._is_waiting and now - self._sent_at + interval > settings.heartbeat:
