@@ -166,7 +166,7 @@ async def _drive_run(
         ):
             applied = (*middleware, *active.agent.middleware)
             pipeline = active.pipeline
-            framed = frame_agent(active.agent, pipeline.store_private, pipeline.count_repair, pipeline.count_busy)
+            framed = frame_agent(active.agent, pipeline.store_private, pipeline.count_repair, pipeline.add_busy_seconds)
             handler = apply_middleware(framed, applied)
             work = _consume_events(active, handler, MiddlewareEventCoercer(applied))
             terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)
