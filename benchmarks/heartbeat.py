@@ -1,6 +1,6 @@
 """The pauses of servers: the gaps that the timer of `heartbeat_agent.py` has written, for every server that is started meanwhile.
 
-A gap carries the CPU time that the process used in it: a pause of 100 ms with 2 ms of CPU is another process's turn on a busy machine,
+A gap carries the CPU time that the process used in it: a pause of 100 ms with 2 ms of CPU is another process's time on a busy machine,
 one with 100 ms of CPU is the server's own work.
 """
 

@@ -145,8 +145,8 @@ def _parse_arrivals(response: Response) -> Generator[tuple[int, int, int]]:
 
 _EXPLANATION = """\
 From 500 streams on, the event loop is busy all the time: two fifths is publishing and sending, half of that the socket, a quarter the \
-agents' own tasks and timers, a fifth redacting and encoding each delta alone. The commit thread gives the interpreter away at each \
-call of SQLite, and gets it back within the switch interval (1 ms; with Python's 5 ms the slowest commits took twice as long). \
+agents' own tasks and timers, a fifth redacting and encoding each delta alone. The commit thread releases the GIL at each call of \
+SQLite, and reacquires it within the switch interval (1 ms; with Python's 5 ms the slowest commits took twice as long). \
 Delaying commits, so that they group more deltas, saved CPU at 300 streams and nothing above that, where they group by themselves. \
 Next: agents in processes of their own."""
 

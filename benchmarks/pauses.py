@@ -75,10 +75,10 @@ def build_scene(scenes: Sequence[Scene]) -> Scene:
 
 
 _EXPLANATION = """\
-A collection scans at most 10,000 objects under load, in 5 to 9 ms, and readers are served in several turns of the event loop. Live \
-streams: from 500 on, the loop is busy all the time. A long turn is one in which hundreds of agents have a delta due, their writers \
+A collection scans at most 10,000 objects under load, in 5 to 9 ms, and readers are served in several iterations of the event loop. Live \
+streams: from 500 on, the loop is busy all the time. A long iteration is one in which hundreds of agents have a delta due, their writers \
 are flushed (2 to 6 ms), and a commit of hundreds of threads is applied to its channels and writers. Next: apply such a commit in \
-several turns too."""
+several iterations too."""
 
 
 def build_section(found: Sequence[Paused]) -> Section:
@@ -88,7 +88,7 @@ def build_section(found: Sequence[Paused]) -> Section:
         title="Pauses",
         how="The scenes again, in their quick form, with a timer every 2 ms in the process of (c): the longest time in which it did not "
         "run, the CPU time that the process used in that time, and the part of it that the garbage collector took. "
-        "A gap with little CPU time is another process's turn. The CPU of the busiest gap is the longest work that held all streams.",
+        "A gap with little CPU time is another process's time. The CPU of the busiest gap is the longest work that held all streams.",
         columns=(
             "",
             "longest gap, ms",

@@ -102,7 +102,7 @@ def _cpu_of_children() -> float:
 
 _EXPLANATION = """\
 A third of the CPU is importing FastAPI and what it needs (0.17 s), 0.07 s making dataclasses, 0.05 s `ag_ui`, 0.04 s regular expressions, \
-16 ms of these one for private keys. Next: simplify that expression, and open the store once (20 ms)."""
+16 ms of that for the one that finds private keys. Next: simplify that expression, and open the store once (20 ms)."""
 
 
 def build_section(found: Mapping[str, Sequence[Start]]) -> Section:

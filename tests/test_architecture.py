@@ -180,10 +180,10 @@ MODULE_WORDS = frozenset(
     permission permissions pipeline pipes platform playback pointer pool predict private process processes product profiles program
     projections projectors prompt protocol provider pydantic queries read reader reaper reattach recent recording records redaction redactor
     registry relay remote render repair replay repos request reserved responses results routes row rpc rules run runner runs runtime safe
-    safety sandbox schema schemas sdk search secret secrets send serve server services session sessions settings setup shared single
-    snapshots socket sources span spans spawn sqlite start starter state status stdio storable store strands stream streamed strict string
-    subagents suggestions summaries sync system telemetry terminal testing text thread threaded threads title tool toolkit tools toolset
-    tracing transcript translate trees turns types uploads url usage user values variables verify view wal withdrawn worker workers
+    safety sandbox scheduler schema schemas sdk search secret secrets send serve server services session sessions settings setup shared
+    single snapshots socket sources span spans spawn sqlite start starter state status stdio storable store strands stream streamed strict
+    string subagents suggestions summaries sync system telemetry terminal testing text thread threaded threads title tool toolkit tools
+    toolset tracing transcript translate trees turns types uploads url usage user values variables verify view wal withdrawn worker workers
     workflows working workspaces wrapped writer
     """.split()  # noqa: SIM905
 )

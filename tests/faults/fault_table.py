@@ -55,7 +55,8 @@ FAULTS = {
     "F9": Fault("Redis is down, or restarted empty", "the ledger is the truth", _OWED),
     "F10": Fault("Redis acknowledges a write, then times out", "nothing twice in a replay", _OWED),
     "F11": Fault(
-        "100 clients that do not read", "memory is flat; others are not slower; the slow ones are cut and can resume"
+        "100 clients that do not read",
+        "memory is flat; others are not slower; the slow ones are disconnected and can resume",
     ),
     "F12": Fault(
         "many idle streams beside active runs; no file descriptors left", "a bound per stream; the server recovers"

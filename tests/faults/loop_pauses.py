@@ -31,11 +31,11 @@ _REFERENCE_SAMPLES = 3
 
 @dataclass
 class LoopPauses:
-    """The turns of the event loop so far."""
+    """The iterations of the event loop so far."""
 
     longest: float = 0.0
-    """Seconds of CPU time that the loop's thread used between two turns of one task, at most. After the block: as on a quiet machine."""
-    turns: int = 0
+    """Most seconds of CPU time that the loop's thread used between two iterations. After the block: as on a quiet machine."""
+    iterations: int = 0
 
 
 @contextmanager
@@ -51,27 +51,27 @@ def frozen_objects() -> Generator[None]:
 
 @asynccontextmanager
 async def watch_loop_pauses() -> AsyncGenerator[LoopPauses, None]:
-    """Take turns on the event loop while the block runs: often, but not so often that threads get no time.
+    """Run a task on the event loop while the block runs: often, but not so often that threads get no time.
 
     Garbage is collected as in `ambient serve`: the objects of the test run are not searched.
     """
     pauses = LoopPauses()
     thresholds = gc.get_threshold()
 
-    async def take_turns() -> None:
+    async def measure_pauses() -> None:
         before = time.thread_time()
         while True:
             await asyncio.sleep(_PACE)
             now = time.thread_time()
             pauses.longest = max(pauses.longest, now - before)
-            pauses.turns += 1
+            pauses.iterations += 1
             before = now
 
     with nullcontext() if gc.get_freeze_count() else frozen_objects():
         gc.set_threshold(*GC_THRESHOLDS)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(take_turns)
+                tasks.start_soon(measure_pauses)
                 await asyncio.sleep(0)
                 yield pauses
                 await asyncio.sleep(2 * _PACE)  # What came last counts too.

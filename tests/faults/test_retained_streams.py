@@ -42,7 +42,7 @@ NUMBERS = 6000
 
 
 async def read_to_the_cut(stream: Stream, last: int) -> tuple[list[Frame], bool]:
-    """Return the frames up to the entry `last`, and True if the server has cut the stream before it."""
+    """Return the frames up to the entry `last`, and True if the stream ended incomplete before it."""
     frames: list[Frame] = []
     try:
         while frame := await stream.frame():
@@ -69,7 +69,7 @@ def missing_after(frames: Sequence[Frame]) -> list[tuple[int, int]]:
 
 
 def whole_runs(events: Sequence[Event]) -> list[Event]:
-    """Return the events up to the last terminal one: the stream may be cut in the middle of a run."""
+    """Return the events up to the last terminal one: the stream may end incomplete in the middle of a run."""
     ends = [at for at, event in enumerate(events) if event["type"] in TERMINALS]
     return list(events[: ends[-1] + 1]) if ends else []
 
@@ -79,7 +79,7 @@ def gaps_in(events: Sequence[Event]) -> list[Event]:
 
 
 async def read_slowly(store: Path) -> list[list[Frame]]:
-    """Return what a slow client got of a thread that retention overtook: one stream, and a second one if the first was cut."""
+    """Return what a slow client got of a thread that retention overtook: one stream, and a second one if the first ended incomplete."""
     thread = new_id("thread")
     path = f"/threads/{thread}/events"
     with start(store, env={"AMBIENT_RETAIN": str(RETAIN)}) as server:

@@ -139,14 +139,14 @@ async def test_f28_an_idle_server_notices_the_newer_schema(store: Path) -> None:
 
 
 async def test_f28_a_store_with_a_newer_schema_is_reported_once(store: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each look for changes found the file in its place, logged that the store can be used again, and then found the schema."""
+    """Each poll for changes found the file in its place, logged that the store can be used again, and then found the schema."""
     lease = 0.03
     async with SqliteLedger(store, lease=lease) as ledger:
         migrate(store)
         with unless_hung():
             while ledger.unavailable_reason() is None:
                 await anyio.sleep(lease / 3)
-        await anyio.sleep(10 * lease)  # Ten times as long as from one look to the next, which nobody can wait for.
+        await anyio.sleep(10 * lease)  # Ten times as long as from one poll to the next, which nobody can wait for.
         assert ledger.unavailable_reason() is not None
     assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == ["CRITICAL"]
 

@@ -1,4 +1,4 @@
-"""F11: clients that do not read. Each costs the server little memory, is cut after `slow_reader`, and slows nobody down."""
+"""F11: clients that do not read. Each costs the server little memory, is disconnected after `slow_reader`, and slows nobody down."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_f11_a_plain_response_that_nobody_reads_costs_its_body_and_a_mebib
 
 
 async def test_f11_a_plain_response_that_nobody_reads_is_cut_after_slow_reader(tmp_path: Path) -> None:
-    """Only event streams were cut: the connections of 50 clients were open for as long as they wished."""
+    """Only clients of event streams were disconnected: the connections of 50 clients were open for as long as they wished."""
     with unless_hung(), await start_file_server(tmp_path, SLOW_READER) as server:
         paths = await store_large_content(server, new_id("thread"))
         before = await wait_until_stable(lambda: sockets_of(server))
@@ -180,7 +180,7 @@ async def test_f11_a_plain_response_that_nobody_reads_is_cut_after_slow_reader(t
             with promised_within(2 * SLOW_READER + 1):
                 while sockets_of(server) > before:
                     await anyio.sleep(POLL_INTERVAL)
-        assert await metric(server, "ambient_stream_slow_clients_closed_total") == len(paths) * STALLED
+        assert await metric(server, "ambient_slow_clients_disconnected_total") == len(paths) * STALLED
         for path in paths:
             assert len(await read_whole(server, path)) >= LARGE_BYTES
         assert "ASGI" not in server.output
@@ -198,12 +198,12 @@ async def test_f11_a_client_that_reads_slowly_but_steadily_gets_the_whole_file(t
                 if time.monotonic() < steady_until:
                     await anyio.sleep(SLOW_READER / 5)  # The pace of the client, not a wait.
         assert received == STREAMED_BYTES
-        assert await metric(server, "ambient_stream_slow_clients_closed_total") == 0
+        assert await metric(server, "ambient_slow_clients_disconnected_total") == 0
 
 
 async def test_f11_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_slower(tmp_path: Path) -> None:
     thread = new_id("thread")
-    limits = {"AMBIENT_SLOW_READER": str(HEARTBEAT)}  # None is cut meanwhile.
+    limits = {"AMBIENT_SLOW_READER": str(HEARTBEAT)}  # None is disconnected meanwhile.
     with unless_hung(), start(tmp_path / "ambient.db", env=limits) as server:
         await count_up(server, thread)
         alone = await cpu_of_a_run(server)
@@ -237,7 +237,7 @@ async def test_f11_a_reader_that_stalls_is_cut_after_slow_reader_although_the_he
             with promised_within(2 * SLOW_READER + 1):
                 while await metric(server, "ambient_streams_open"):
                     await anyio.sleep(POLL_INTERVAL)
-            assert await metric(server, "ambient_stream_slow_clients_closed_total") == 10
+            assert await metric(server, "ambient_slow_clients_disconnected_total") == 10
             # The connections are closed, although their clients still have not read.
             while sockets_of(server) > before:
                 await anyio.sleep(POLL_INTERVAL)

@@ -1,4 +1,4 @@
-"""F11: responses that nobody reads are cut by the HTTP protocol of `ambient serve`, whatever the app is."""
+"""F11: clients that read nothing of a response are disconnected by the HTTP protocol of `ambient serve`, whatever the app is."""
 
 from __future__ import annotations
 

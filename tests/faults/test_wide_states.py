@@ -255,7 +255,7 @@ async def test_m9_a_large_event_of_any_kind_is_dropped_before_it_is_converted(na
 
 
 async def test_m9_events_that_take_long_to_convert_leave_turns_to_others() -> None:
-    """250 of them were converted in one turn. A `rawEvent` is not stored, and no limit of events counts it."""
+    """250 of them were converted in one iteration of the event loop. A `rawEvent` is not stored, and no limit of events counts it."""
     raw = list(range(20_000))
 
     async def script(run: Run) -> AsyncIterator[Any]:

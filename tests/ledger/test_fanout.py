@@ -13,6 +13,7 @@ import pytest
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.batches import BATCH_OVERHEAD
 from ambient_runner.ledger.fanout import MAX_RETAINED_BYTES, Channel, ChannelRegistry, LiveTail
+from ambient_runner.ledger.reader_scheduler import ReaderScheduler
 from ambient_runner.ledger.records import RUNTIME, Batch, JoinedText, ThreadInfo, ThreadKey
 from tests.machine_speed import unless_hung
 
@@ -24,7 +25,7 @@ def batch(first: int, *lines: bytes) -> Batch:
 
 
 def test_only_the_newest_mebibyte_is_retained() -> None:
-    channel = Channel(KEY)
+    channel = Channel(KEY, ReaderScheduler())
     channel.readers = 1
     half = b"x" * (MAX_RETAINED_BYTES // 2 - BATCH_OVERHEAD)
     for seq in range(1, 6):
@@ -34,7 +35,7 @@ def test_only_the_newest_mebibyte_is_retained() -> None:
 
 
 def test_short_texts_of_one_message_are_joined_and_readers_get_the_same_lines() -> None:
-    channel = Channel(KEY)
+    channel = Channel(KEY, ReaderScheduler())
     channel.readers = 1
     published: list[bytes] = []
     for seq in range(1, 101):
@@ -51,7 +52,7 @@ def test_short_texts_of_one_message_are_joined_and_readers_get_the_same_lines() 
 
 
 def test_a_channel_counts_what_its_batches_take_besides_their_lines() -> None:
-    channel = Channel(KEY)
+    channel = Channel(KEY, ReaderScheduler())
     channel.readers = 1
     for seq in range(1, 5001):
         channel.publish(batch(seq, b"x"))
@@ -60,7 +61,7 @@ def test_a_channel_counts_what_its_batches_take_besides_their_lines() -> None:
 
 
 def test_after_a_gap_only_later_batches_are_retained() -> None:
-    channel = Channel(KEY)
+    channel = Channel(KEY, ReaderScheduler())
     channel.publish(batch(1, b"a"))
     channel.publish(batch(3, b"c"))
     assert channel.batches_after(0) == []
@@ -70,7 +71,7 @@ def test_after_a_gap_only_later_batches_are_retained() -> None:
 
 
 def test_a_batch_published_twice_counts_once() -> None:
-    channel = Channel(KEY)
+    channel = Channel(KEY, ReaderScheduler())
     for _ in range(2):
         channel.publish(batch(1, b"a"))
     assert [batch.lines for batch in channel.batches_after(0)] == [[b"a"]]
@@ -190,12 +191,12 @@ async def test_a_sink_consumes_what_is_published_and_its_reader_wakes_for_the_re
 
 
 class Recorder:
-    """A sink that consumes everything, and records which reader has received which batch in which turn of the loop."""
+    """A sink that consumes everything, and records which reader has received which batch in which iteration of the event loop."""
 
-    def __init__(self, number: int, turns: list[int], received: list[tuple[int, int, int]]) -> None:
+    def __init__(self, number: int, iterations: list[int], received: list[tuple[int, int, int]]) -> None:
         self.number = number
         self.tail: LiveTail | None = None
-        self._turns = turns
+        self._iterations = iterations
         self._received = received
 
     def prepare(self, batch: Batch) -> None:
@@ -206,7 +207,7 @@ class Recorder:
         assert self.tail is not None
         assert self.tail.position + 1 == batch.first
         self.tail.position = batch.last
-        self._received.extend((self._turns[0], self.number, seq) for seq in range(batch.first, batch.last + 1))
+        self._received.extend((self._iterations[0], self.number, seq) for seq in range(batch.first, batch.last + 1))
         return True
 
 
@@ -214,14 +215,17 @@ class Recorder:
 async def readers_of(
     channels: ChannelRegistry, count: int, *, has_sinks: bool, key: ThreadKey = KEY
 ) -> AsyncGenerator[tuple[list[int], list[tuple[int, int, int]]]]:
-    """Open waiting readers. Yield the turn of the loop, and what they receive: (turn, reader, seq). Those without a sink wake for it."""
-    turns, received = [0], list[tuple[int, int, int]]()
+    """Open waiting readers; those without a sink wake for what they receive.
+
+    Yield the number of iterations of the event loop, and what the readers receive: (iteration, reader, seq).
+    """
+    iterations, received = [0], list[tuple[int, int, int]]()
     loop = asyncio.get_running_loop()
 
-    def count_turn() -> None:
-        turns[0] += 1
+    def count_iteration() -> None:
+        iterations[0] += 1
         nonlocal timer
-        timer = loop.call_soon(count_turn)
+        timer = loop.call_soon(count_iteration)
 
     async def unknown(*_: object) -> None:
         return None
@@ -230,40 +234,42 @@ async def readers_of(
         raise NotImplementedError
 
     async def follow(number: int) -> None:
-        sink = Recorder(number, turns, received) if has_sinks else None
+        sink = Recorder(number, iterations, received) if has_sinks else None
         async with LiveTail(channels, key, 0, unknown, nothing) as tail:
             if sink is not None:
                 sink.tail = tail
             while True:
                 found = await tail.next_batches(sink)
-                received.extend((turns[0], number, seq) for each in found for seq in range(each.first, each.last + 1))
+                received.extend(
+                    (iterations[0], number, seq) for each in found for seq in range(each.first, each.last + 1)
+                )
 
     with unless_hung():
         async with anyio.create_task_group() as tasks:
             for number in range(count):
                 tasks.start_soon(follow, number)
             await anyio.wait_all_tasks_blocked()
-            timer = loop.call_soon(count_turn)
-            yield turns, received
+            timer = loop.call_soon(count_iteration)
+            yield iterations, received
             timer.cancel()
             tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("has_sinks", "most"), [(True, 128), (False, 32)])
-async def test_a_thousand_readers_are_served_in_many_turns_of_the_loop(has_sinks: bool, most: int) -> None:
+async def test_a_thousand_readers_are_served_in_many_iterations_of_the_event_loop(has_sinks: bool, most: int) -> None:
     """A batch used to be sent to all of them at once: all streams paused for 70 ms."""
     channels = ChannelRegistry()
-    async with readers_of(channels, 1000, has_sinks=has_sinks) as (turns, received):
+    async with readers_of(channels, 1000, has_sinks=has_sinks) as (iterations, received):
         channels.publish(KEY, "e", batch(1, b"x"))
         assert len(received) <= most
         while len(received) < 1000:
             await asyncio.sleep(0)
     assert sorted(number for _, number, _ in received) == list(range(1000))
-    assert max(Counter(turn for turn, _, _ in received).values()) <= most
-    assert turns[0] < 100
+    assert max(Counter(iteration for iteration, _, _ in received).values()) <= most
+    assert iterations[0] < 100
 
 
-async def test_the_readers_of_a_thousand_threads_are_served_in_many_turns_of_the_loop() -> None:
+async def test_the_readers_of_a_thousand_threads_are_served_in_many_iterations_of_the_event_loop() -> None:
     """A commit of many threads used to be sent to all their readers at once, and so did the first reader of each wait for all of one."""
     channels = ChannelRegistry()
     keys = [ThreadKey("acme", "ann", f"trip-{number}") for number in range(200)]
@@ -285,7 +291,7 @@ async def test_large_batches_are_sent_to_fewer_readers_at_once() -> None:
         channels.publish(KEY, "e", batch(1, b"x" * (1 << 18)))
         while len(received) < 100:
             await asyncio.sleep(0)
-    assert max(Counter(turn for turn, _, _ in received).values()) == 4
+    assert max(Counter(iteration for iteration, _, _ in received).values()) == 4
 
 
 @pytest.mark.parametrize("has_sinks", [True, False])

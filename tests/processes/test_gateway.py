@@ -547,7 +547,9 @@ async def test_a_hundred_gateways_leave_no_descriptor() -> None:
         for _ in range(100):
             await use_gateway(origin)
         for _ in range(5):
-            await asyncio.sleep(0)  # Closed transports release their descriptors in the next turns of the loop.
+            await asyncio.sleep(
+                0
+            )  # Closed transports release their descriptors in the next iterations of the event loop.
         assert count_descriptors() <= before
 
 

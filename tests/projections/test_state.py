@@ -364,5 +364,5 @@ def test_a_patch_of_one_operation_is_passed_on_as_it_is_unless_its_key_is_hidden
 def test_a_value_that_was_read_is_not_changed_by_later_patches() -> None:
     state = SharedState({"a": 1})
     before = state.value
-    assert state.try_set_members([(False, "a", 2), (True, "b", 3), (False, "c", 4)], 100)
+    assert state.try_set_keys([(False, "a", 2), (True, "b", 3), (False, "c", 4)], 100)
     assert (before, state.value, state.failed_count) == ({"a": 1}, {"a": 2, "b": 3}, 1)

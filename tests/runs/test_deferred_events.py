@@ -129,7 +129,9 @@ def test_long_deltas_have_the_texts_and_the_joined_text_of_the_plain_path(
     secrets = [SECRET, OTHER_SECRET]
     lines, end = Lines(), e.RunFinished(thread_id=THREAD, run_id=RUN)
     pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor(secrets))
-    with patch.multiple(pipeline_module, MAX_SHORT_CHARS=long, MAX_DEFERRED_LONG_CHARS=written_from, MAX_LONG_CHARS=12):
+    with patch.multiple(
+        pipeline_module, MAX_SHORT_TEXT_CHARS=long, LONG_DELTA_FLUSH_CHARS=written_from, MAX_DEFERRED_DELTA_CHARS=12
+    ):
         for event, is_pause in zip(
             (e.RunStarted(thread_id=THREAD, run_id=RUN), *events, end), [*cuts, True, True], strict=False
         ):

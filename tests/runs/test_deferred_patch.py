@@ -228,7 +228,7 @@ def test_a_patch_is_written_as_it_was_when_the_agent_sent_it() -> None:
     ]
 
 
-def test_patches_of_single_members_are_encoded_together() -> None:
+def test_patches_of_single_keys_are_encoded_together() -> None:
     pipeline, lines = piped(SECRET)
     for number in range(3):
         pipeline.push(e.StateDelta(delta=[{"op": "add", "path": "/a", "value": number}]))

@@ -1,4 +1,4 @@
-"""Large bodies in pieces, in apps whose server does not cut clients that do not read."""
+"""Large bodies in pieces, in apps whose server does not disconnect clients that do not read."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Client:
         return not self.messages[-1].get("more_body", True) and self.body == CONTENT
 
 
-def slow_clients_cut() -> float:
-    return REGISTRY.get_sample_value("ambient_stream_slow_clients_closed_total") or 0.0
+def disconnected_slow_clients() -> float:
+    return REGISTRY.get_sample_value("ambient_slow_clients_disconnected_total") or 0.0
 
 
 async def test_a_large_body_is_sent_in_pieces() -> None:
@@ -65,19 +65,19 @@ async def test_a_small_body_is_one_message() -> None:
 
 
 async def test_a_response_whose_client_reads_nothing_ends_incomplete() -> None:
-    client, before = Client(accepts=2), slow_clients_cut()
+    client, before = Client(accepts=2), disconnected_slow_clients()
     with unless_hung():
         await LargeJsonResponse(CONTENT, slow_reader=0.05)(SCOPE, client.receive, client.send)
     assert client.stalled.is_set()
     assert [message.get("more_body") for message in client.messages] == [None, True]
-    assert slow_clients_cut() == before + 1
+    assert disconnected_slow_clients() == before + 1
 
 
 @pytest.mark.parametrize(
     ("scope", "slow_reader"), [(SCOPE, HANG_SECONDS), ({**SCOPE, SERVER_CONNECTION: object()}, 0.0)]
 )
 async def test_a_client_that_goes_on_in_time_gets_the_whole_body(scope: dict[str, Any], slow_reader: float) -> None:
-    """Where the protocol cuts slow clients, nothing else does: it knows whether they read."""
+    """A protocol that disconnects slow clients knows whether they read: nothing else disconnects them then."""
     client = Client(accepts=2)
     with unless_hung():
         async with anyio.create_task_group() as tasks:

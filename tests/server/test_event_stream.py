@@ -48,7 +48,7 @@ class Client:
         self.body = b""
         self.ended = False
         self.ends: list[bool] = []
-        """Whether each message ended the response."""
+        """One for each message: True if it ended the response."""
         self.leaves = asyncio.Event()
         self.goes_on = asyncio.Event()
         self.stalled = asyncio.Event()
@@ -138,7 +138,7 @@ def counting(steps: list[asyncio.Event]) -> ScriptedAgent:
 
 
 def slow_readers_cut() -> float:
-    return REGISTRY.get_sample_value("ambient_stream_slow_clients_closed_total") or 0.0
+    return REGISTRY.get_sample_value("ambient_slow_clients_disconnected_total") or 0.0
 
 
 async def test_the_last_frames_of_a_run_end_the_response_and_are_the_same_bytes_as_through_a_task() -> None:
@@ -425,7 +425,7 @@ async def test_a_large_batch_is_sent_in_small_pieces(respond: Any, delta: int) -
     assert live.largest <= 1 << 19  # A batch that is sent where it is published is sent whole, if it is not larger.
 
 
-@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "is cut"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "is disconnected"])
 async def test_a_direct_reader_that_stops_reading_does_not_block_others(leaves: bool) -> None:
     steps = [asyncio.Event() for _ in range(3)]
     slow, other = Client(stalls_at=b"number 1"), Client()

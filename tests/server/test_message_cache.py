@@ -15,7 +15,7 @@ from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol import strict_messages
 from ambient_runner.protocol.run_input import parse_input
-from ambient_runner.protocol.strict_messages import NO_MESSAGES, StrictMessages
+from ambient_runner.protocol.strict_messages import NO_MESSAGES, PostedMessages
 from ambient_runner.server import message_cache
 from ambient_runner.server.message_cache import MessageCache
 from tests.hypothesis_profiles import examples
@@ -83,7 +83,7 @@ def test_a_message_that_was_changed_is_decoded() -> None:
 
 
 def test_thread_ids_do_not_share_what_was_posted_and_one_can_be_evicted() -> None:
-    cache, known = MessageCache(), StrictMessages(b"[" + b" " * 20_000, (), 0)
+    cache, known = MessageCache(), PostedMessages(b"[" + b" " * 20_000, (), 0)
     cache.put("t", known)
     assert cache.find_prefix("t", known.text + b"]") is known
     assert cache.find_prefix("other", known.text + b"]") is NO_MESSAGES
@@ -94,10 +94,10 @@ def test_thread_ids_do_not_share_what_was_posted_and_one_can_be_evicted() -> Non
 def test_the_lists_that_were_posted_longest_ago_are_evicted_first() -> None:
     cache, text = MessageCache(max_bytes=100_000), b"[" + b" " * 20_000
     for number in range(3):
-        cache.put(f"t{number}", StrictMessages(text, (), 0))
+        cache.put(f"t{number}", PostedMessages(text, (), 0))
     found = [cache.find_prefix(f"t{number}", text + b"]") is not NO_MESSAGES for number in range(3)]
     assert found == [False, True, True]
-    cache.put("huge", StrictMessages(text * 10, (), 0))
+    cache.put("huge", PostedMessages(text * 10, (), 0))
     assert cache.find_prefix("huge", text * 10 + b"]") is NO_MESSAGES
     assert cache.find_prefix("t2", text + b"]") is not NO_MESSAGES
 

@@ -70,7 +70,7 @@ class LongThread(NamedTuple):
 
 
 class CutRecorder:
-    """Completes responses that the server has cut, which httpx cannot represent, and counts them."""
+    """Completes responses that end incomplete, which httpx cannot represent, and counts them."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -211,7 +211,7 @@ async def test_a_reader_of_several_pieces_is_told_of_the_gap_or_its_stream_is_cu
                 gaps = [event for _, event in stream if event.get("name") == "ambient:gap"]
                 assert bool(cuts.count) == (stream[-1][1]["type"] != "RUN_FINISHED")
                 if cuts.count:
-                    outcomes.add("cut")
+                    outcomes.add("incomplete")
                     rest = frames(await reader.get(f"/threads/t/events?until=idle&snapshots=0&after={stream[-1][0]}"))
                     assert rest[1][1]["name"] == "ambient:gap"
                     stream += rest
@@ -231,4 +231,4 @@ async def test_a_reader_of_several_pieces_is_told_of_the_gap_or_its_stream_is_cu
         if is_over:
             break
     assert is_over
-    assert outcomes == {"gap at the start", "gap in the stream", "cut"}
+    assert outcomes == {"gap at the start", "gap in the stream", "incomplete"}

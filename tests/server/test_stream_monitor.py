@@ -12,28 +12,28 @@ from tests.machine_speed import unless_hung
 
 
 class CountedStream:
-    """A stream that counts its checks by the turn of the loop."""
+    """A stream that counts its checks by iteration of the event loop."""
 
-    def __init__(self, turns: list[int], checks: Counter[int]) -> None:
-        self._turns = turns
+    def __init__(self, iterations: list[int], checks: Counter[int]) -> None:
+        self._iterations = iterations
         self._checks = checks
 
     def finish(self) -> None:
         raise NotImplementedError
 
     def check_client(self, now: float, interval: float) -> None:
-        self._checks[self._turns[0]] += 1
+        self._checks[self._iterations[0]] += 1
 
 
-async def test_pings_of_a_thousand_streams_are_sent_in_many_turns_of_the_loop() -> None:
+async def test_pings_of_a_thousand_streams_are_sent_in_many_iterations_of_the_event_loop() -> None:
     """Those of 500 streams used to be sent at once: a pause of 15 ms."""
-    turns, checks = [0], Counter[int]()
-    streams = [CountedStream(turns, checks) for _ in range(1000)]
+    iterations, checks = [0], Counter[int]()
+    streams = [CountedStream(iterations, checks) for _ in range(1000)]
     with unless_hung():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: monitor_streams(streams, heartbeat=0.001, slow_reader=0.001))
             while checks.total() < 1000:
                 await asyncio.sleep(0)
-                turns[0] += 1
+                iterations[0] += 1
             tasks.cancel_scope.cancel()
     assert max(checks.values()) <= 100

@@ -25,11 +25,12 @@ from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
 from ambient_runner.config import LogFormat, read_settings
+from ambient_runner.ledger.log_context import log_context
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.logging import JsonFormatter, RunContextFilter, TextFormatter
 from ambient_runner.protocol.events import Event
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import Run, current_run, log_context
+from ambient_runner.runs.run import Run, current_run
 from ambient_runner.runs.runner import Runner
 from ambient_runner.telemetry.log_format import RedactingFormatter
 from ambient_runner.telemetry.log_hooks import LogHandler

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 _LIST_TIMEOUT = 30.0
 """Seconds a bridge has to list its agent's tools. It may have to ask another server."""
-_MANY_MESSAGES = 200
-"""Messages from which on other tasks get a turn before they are converted, and from which on their models are used again."""
+_MIN_SHARED_MESSAGES = 200
+"""Messages of a thread from which on other tasks may run before they are converted, and from which on its runs share their models."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -127,7 +127,7 @@ class AgentHost:
 
     async def _prepare_run(self, run: Run) -> tuple[RunAgentInput, _CachedAdapter]:
         """Return the input as models, and the adapter that gets it."""
-        if len(run.input.messages) <= _MANY_MESSAGES:
+        if len(run.input.messages) < _MIN_SHARED_MESSAGES:
             run_input = input_to_agui(run.input)
             return run_input, await self._acquire_adapter(run, run_input)
         # The server writes RUN_STARTED to the socket before the conversion begins.
@@ -234,7 +234,7 @@ class AgentHost:
             await self._close_adapter(slot)
 
     async def _close_adapter(self, slot: tuple[ThreadKey, Actor]) -> None:
-        self._recent_models.forget(slot)
+        self._recent_models.evict(slot)
         cached = self._adapters.pop(slot, None)
         aclose = getattr(cached.adapter, "aclose", None) if cached else None  # Not `isinstance`; see `_is_waiting`.
         if aclose is not None:

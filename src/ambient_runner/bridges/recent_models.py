@@ -1,4 +1,4 @@
-"""The models of the messages of the threads that ran last, within a number of bytes. An `AgentHost` keeps them beside its adapters."""
+"""Models of the messages of recently run threads, bounded by bytes. An `AgentHost` keeps them beside its adapters."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class RecentModels:
         while sum(each.size for each in self._models.values()) > self._max_bytes:
             self._models.popitem(last=False)
 
-    def forget(self, slot: tuple[ThreadKey, Actor]) -> None:
+    def evict(self, slot: tuple[ThreadKey, Actor]) -> None:
         self._models.pop(slot, None)

@@ -29,7 +29,7 @@ from ambient_runner.ledger import open_ledger
 from ambient_runner.runs.containment import run_of_task
 from ambient_runner.runs.worker_threads import find_busy_threads
 from ambient_runner.server.app import create_app
-from ambient_runner.server.connection_limits import limit_protocol
+from ambient_runner.server.connection_limits import make_http_protocol
 from ambient_runner.server.direct_send import expose_server_send
 from ambient_runner.server.home_page import curl_command
 from ambient_runner.telemetry.log_format import log_to_stderr
@@ -182,7 +182,7 @@ def _limit_exit_time(code: int) -> None:
 def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         expose_server_send(app),
-        http=limit_protocol(slow_reader=settings.slow_reader),
+        http=make_http_protocol(slow_reader=settings.slow_reader),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -238,7 +238,7 @@ def _report_unwritable(output: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise ConfigError(
-            f"{output} cannot be written: {error.strerror}. Name another file with -o, or correct this and export again."
+            f"{output} cannot be written: {error.strerror}. Free space or change the permissions, or name another file with -o."
         ) from error
 
 

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from ambient_runner.errors import LedgerError, RunnerError, copy_error
-from ambient_runner.ledger.facts import LINE_BREAK, check_first_facts
+from ambient_runner.ledger.facts import LINE_BREAK, check_first_facts, check_line
 from ambient_runner.ledger.records import join_texts
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ class BufferedWriter:
     def append(self, line: bytes) -> None:
         if self._refusal is not None:
             raise copy_error(self._refusal)
-        if LINE_BREAK in line:
-            raise ValueError("A line must not contain a line break.")
+        if LINE_BREAK in line:  # Nearly all events come here: the call is only for the error.
+            check_line(line)
         if self._deferred is not None:
             self._encode_deferred()
         self._lines.append(line)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.records import Fact, ThreadLabels
 
-__all__ = ["LINE_BREAK", "batch_key", "check_facts", "check_first_facts"]
+__all__ = ["LINE_BREAK", "batch_key", "check_facts", "check_first_facts", "check_line"]
 
 LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of searching for b"\n".
 
@@ -25,7 +25,7 @@ def check_facts(facts: Sequence[Fact], labels: ThreadLabels | None = None) -> No
     if len({fact.owner for fact in facts}) > 1:
         raise ValueError("Facts that are appended together must have one owner.")
     for fact in facts:
-        _check_line(fact.body)
+        check_line(fact.body)
 
 
 def check_first_facts(facts: Sequence[Fact]) -> None:
@@ -33,7 +33,7 @@ def check_first_facts(facts: Sequence[Fact]) -> None:
     if not facts:
         raise ValueError("A run must begin with at least one fact.")
     for fact in facts:
-        _check_line(fact.body)
+        check_line(fact.body)
 
 
 def batch_key(fact: Fact) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def batch_key(fact: Fact) -> tuple[str, str]:
     return (RUNTIME, "") if fact.owner == RUNTIME else (fact.owner, fact.kind)
 
 
-def _check_line(line: bytes) -> None:
+def check_line(line: bytes) -> None:
     """Check that a line contains no line break: a batch joins its lines with them. Raises: ValueError."""
     if LINE_BREAK in line:
         raise ValueError("A line must not contain a line break.")

@@ -4,8 +4,8 @@ A thread that is read or written has a Channel: the newest batches, up to 1 MiB,
 Readers hold a position and no queue of their own, so a slow one costs nothing: batches that are no longer in the channel are
 read from the store. Stores publish after their commit, never before.
 Plain asyncio futures, one per waiting reader, woken once per publish. A reader may also pass a BatchSink that receives a batch during
-`publish`, without waking its task: waking a task for a single event costs more than sending it. Many readers are served in several turns
-of the event loop (`reader_turns.py`).
+`publish`, without waking its task: waking a task for a single event costs more than sending it. Many readers are served in several
+iterations of the event loop (`reader_scheduler.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Self
 
 from ambient_runner.errors import EntriesDropped, UnknownThread, copy_error
 from ambient_runner.ledger.batches import BATCH_OVERHEAD, join_text_batches, slice_batch
-from ambient_runner.ledger.damage import report_damage
-from ambient_runner.ledger.reader_turns import BYTES_PER_UNIT, WAKE_COST, ReaderTurns
+from ambient_runner.ledger.reader_scheduler import BYTES_PER_UNIT, WAKE_COST, ReaderScheduler
+from ambient_runner.ledger.thread_damage import report_thread_damage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -45,14 +45,14 @@ class Channel:
 
     __slots__ = (
         "_batches",
-        "_is_round_due",
-        "_is_served",
+        "_has_changed",
+        "_is_scheduled",
         "_loop",
         "_newest",
+        "_scheduler",
         "_short_texts",
         "_size",
-        "_turns",
-        "_unserved",
+        "_unserved_readers",
         "_waiting",
         "epoch",
         "failure",
@@ -64,9 +64,9 @@ class Channel:
         "users",
     )
 
-    def __init__(self, key: ThreadKey, turns: ReaderTurns | None = None) -> None:
+    def __init__(self, key: ThreadKey, scheduler: ReaderScheduler) -> None:
         self.key = key
-        self._turns = turns or ReaderTurns()
+        self._scheduler = scheduler
         self._loop: asyncio.AbstractEventLoop | None = None
         self.epoch = ""
         """The thread's epoch; empty until the thread is known to exist."""
@@ -86,12 +86,12 @@ class Channel:
         self._newest: Batch | None = None
         """The last batch as it was published: the one in `_batches` may be joined with those before it."""
         self._waiting: dict[asyncio.Future[None], LiveTail] = {}
-        self._unserved: list[asyncio.Future[None]] = []
+        self._unserved_readers: list[asyncio.Future[None]] = []
         """The rest of a round of all waiting readers, the next one at the end."""
-        self._is_round_due = False
+        self._has_changed = False
         """True if something has changed since the round began."""
-        self._is_served = False
-        """True from a change until all waiting readers know of it."""
+        self._is_scheduled = False
+        """True while the scheduler has readers of this channel to serve."""
 
     def prepare(self, batch: Batch) -> None:
         """Pass a batch that is being committed to the sinks that wait for it."""
@@ -166,22 +166,22 @@ class Channel:
 
     def _serve_readers(self) -> None:
         """Serve the waiting readers, some of them now. A round that is under way is followed by another one."""
-        self._is_round_due = True
-        if not self._is_served:
-            self._is_served = True
-            self._turns.serve(self)
+        self._has_changed = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._scheduler.serve(self)
 
     def serve_next(self) -> int:
         """Serve the next reader. See `WaitingReaders`."""
-        while self._unserved or self._is_round_due:
-            if not self._unserved:
-                self._is_round_due = False
-                self._unserved = list(reversed(self._waiting))
-            while self._unserved:
-                future = self._unserved.pop()
+        while self._unserved_readers or self._has_changed:
+            if not self._unserved_readers:
+                self._has_changed = False
+                self._unserved_readers = list(reversed(self._waiting))
+            while self._unserved_readers:
+                future = self._unserved_readers.pop()
                 if tail := self._waiting.get(future):  # A reader that is cancelled meanwhile removes itself.
                     return self._serve_reader(future, tail)
-        self._is_served = False
+        self._is_scheduled = False
         return 0
 
     def _serve_reader(self, future: asyncio.Future[None], tail: LiveTail) -> int:
@@ -235,7 +235,7 @@ class ChannelRegistry:
         `on_readers_changed` is called for the first and the last of each thread.
         """
         self._channels: dict[ThreadKey, Channel] = {}
-        self._turns = ReaderTurns()
+        self._scheduler = ReaderScheduler()
         self._on_first_reader = on_first_reader
         self._on_last_reader = on_last_reader
         self._on_readers_changed = on_readers_changed
@@ -244,7 +244,7 @@ class ChannelRegistry:
     def open_channel(self, key: ThreadKey, *, reader: bool = False) -> Channel:
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = Channel(key, self._turns)
+            channel = self._channels[key] = Channel(key, self._scheduler)
         channel.users += 1
         if reader:
             channel.readers += 1
@@ -398,7 +398,7 @@ class LiveTail:
             return UnknownThread()
         if info.first > seq:
             return EntriesDropped(_NOT_RETAINED)
-        return report_damage(self._key, f"entry {seq} is missing", agent=info.agent)
+        return report_thread_damage(self._key, f"entry {seq} is missing", agent=info.agent)
 
 
 class ReleaseNotifier:

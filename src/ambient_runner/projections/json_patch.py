@@ -19,7 +19,7 @@ from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_MESSAGE_DEPTH, n
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ambient_runner.projections.state_patch import MemberChange
+    from ambient_runner.projections.state_patch import KeyChange
 
 __all__ = [
     "MAX_STATE_BYTES",
@@ -101,7 +101,7 @@ class PatchedDocument:
         self._changes: list[tuple[Any, Any, Any]] | None = None
         """The changes of the last patch in containers that it found in `_copies`: container, key, old value. None if it found none."""
         self._last_path: list[str] | None = None
-        """Where the last operation of this patch wrote, and the container there: most patches write to one again and again."""
+        """Path of the last write of this patch, and the container there: most patches write to one again and again."""
         self._last_written: Any = None
 
     def freeze(self) -> Any:
@@ -116,7 +116,7 @@ class PatchedDocument:
         self._bytes_left, self._shifts_left = limit, _MAX_SHIFTED_ITEMS
         self._last_path = self._last_written = None
         try:
-            if self._replace_member(operations):
+            if self._replace_key(operations):
                 return
             if self._copies and (len(self._copies) > _MAX_KEPT_COPIES or not _can_undo(operations)):
                 self._copies.clear()
@@ -130,8 +130,8 @@ class PatchedDocument:
             self.undo()
             raise
 
-    def _replace_member(self, operations: Sequence[dict[str, Any]]) -> bool:
-        """Apply a patch that only replaces one member of the root, in a third of the time; return False for any other.
+    def _replace_key(self, operations: Sequence[dict[str, Any]]) -> bool:
+        """Apply a patch that only replaces one key of the root, in a third of the time; return False for any other.
 
         Most patches of an agent that streams its state are of this kind.
         """
@@ -149,8 +149,8 @@ class PatchedDocument:
         root[key] = operation["value"]
         return True
 
-    def set_members(self, changes: Sequence[MemberChange]) -> int:
-        """Apply patches of one operation each to the root, which must be an object. Return how many did not apply. There is no `undo`."""
+    def set_keys(self, changes: Sequence[KeyChange]) -> int:
+        """Apply patches that each set one key of the root, which must be an object. Return how many did not apply. There is no `undo`."""
         root = self.root = self._copy_once(self.root)
         self._before, self._changes = root, None
         failed_count = 0

@@ -29,7 +29,7 @@ from ambient_runner.protocol.limits import MAX_STATE_DEPTH, MAX_VALUES, count_va
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from ambient_runner.projections.state_patch import MemberChange
+    from ambient_runner.projections.state_patch import KeyChange
     from ambient_runner.protocol.events import Event
 
     HiddenKeys = Collection[str] | Callable[[str], bool]
@@ -147,8 +147,8 @@ class SharedState:
         self.failed_count += bool(reason)
         return reason
 
-    def try_set_members(self, changes: Sequence[MemberChange], size: int) -> bool:
-        """Fold patches that each set one member to a scalar, in one step. `size` is at least the encoded size of all of them.
+    def try_set_keys(self, changes: Sequence[KeyChange], size: int) -> bool:
+        """Fold patches that each set one top-level key to a scalar, in one step. `size` is at least the encoded size of all of them.
 
         Return False, and change nothing, if the state is no object or might exceed its bounds on the way: `apply` measures it exactly.
         """
@@ -157,7 +157,7 @@ class SharedState:
             return False
         if not is_object(self._document.root):
             return False
-        self.failed_count += self._document.set_members(changes)
+        self.failed_count += self._document.set_keys(changes)
         self._max_size, self._max_depth, self._max_values = size, max(depth, 1), values
         self._is_size_exact = False
         return True

@@ -28,7 +28,7 @@ from ambient_runner.projections.delta_text import join_deltas_at
 from ambient_runner.projections.open_interrupts import OpenInterrupt, OpenInterrupts
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
-from ambient_runner.projections.state_patch import decode_member_changes
+from ambient_runner.projections.state_patch import decode_key_changes
 from ambient_runner.projections.thread_fork import ForkedFact, ThreadFork
 from ambient_runner.projections.thread_title import title_of_messages
 from ambient_runner.projections.transcript import Transcript
@@ -264,10 +264,10 @@ class ThreadView:
             for delta in joined[0]:
                 self.transcript.apply(delta)
             return joined[1]
-        decoded = decode_member_changes(lines, at)
+        decoded = decode_key_changes(lines, at)
         if decoded is None:
             return at
-        if not self.state.try_set_members(decoded.changes, decoded.size):
+        if not self.state.try_set_keys(decoded.changes, decoded.size):
             for line in lines[at : decoded.end]:
                 self.apply_event(run, decode_event(line))
         return decoded.end
@@ -443,7 +443,7 @@ class ThreadView:
 
     def to_checkpoint(self) -> bytes:
         """Return everything but `seq` and `hidden` as one line of JSON, for retention. Works during a run, too."""
-        return msgspec.json.encode(self._to_saved(self.transcript.messages(), {}))
+        return msgspec.json.encode(self._to_view_checkpoint(self.transcript.messages(), {}))
 
     def update_checkpoint(self, stored_parts: Sequence[int]) -> CheckpointUpdate:
         """Return the checkpoint to store now. It keeps those of the stored parts that have not changed since this view knows them.
@@ -456,7 +456,7 @@ class ThreadView:
         new = tuple(messages[sum(len(part.messages) for part in kept) :])
         update = CheckpointUpdate(
             seq=self.seq,
-            body=msgspec.json.encode(self._to_saved([], self.accepted_after)),
+            body=msgspec.json.encode(self._to_view_checkpoint([], self.accepted_after)),
             kept_parts=tuple(part.seq for part in kept),
             new_part=encode_messages(new) if new else b"",
         )
@@ -465,7 +465,7 @@ class ThreadView:
         self.folded_bytes = 0
         return update
 
-    def _to_saved(self, messages: list[Message], accepted_after: dict[str, int]) -> ViewCheckpoint:
+    def _to_view_checkpoint(self, messages: list[Message], accepted_after: dict[str, int]) -> ViewCheckpoint:
         return ViewCheckpoint(
             version=CHECKPOINT_VERSION,
             messages=messages,
@@ -494,24 +494,24 @@ class ThreadView:
     @classmethod
     def from_checkpoint(cls, seq: int, body: bytes, *, hidden: Collection[str] = ()) -> ThreadView:
         """Return the view of a checkpoint. Raises: LedgerError if a newer version of this program wrote it."""
-        saved = decode_checkpoint(body)
+        stored = decode_checkpoint(body)
         view = cls(hidden=hidden)
         view.seq = seq
-        view.transcript = Transcript(saved.messages, saved.removed_ids, saved.withdrawn_ids)
-        view.state = SharedState.from_stored(saved.state, failed_count=saved.failed)
-        view.last_run = saved.last_run
-        view._interrupts = OpenInterrupts(saved.interrupts, saved.digest_key)
-        view._memory = AdapterMemory.from_stored(saved.memories, saved.anchor)
-        view.pending_calls, view.buffered_results = saved.pending_calls, saved.buffered_results
-        view._state_at_end = SharedState.from_stored(saved.seen).value
-        view.client_tools, view.client_call_ids = frozenset(saved.client_tools), set(saved.client_call_ids)
-        view._calls_of_run = set(saved.calls_of_run)
-        view.annotations, view.created, view.updated = saved.annotations, saved.created, saved.updated
-        view.fork, view.accepted_after = saved.fork, saved.accepted_after
+        view.transcript = Transcript(stored.messages, stored.removed_ids, stored.withdrawn_ids)
+        view.state = SharedState.from_stored(stored.state, failed_count=stored.failed)
+        view.last_run = stored.last_run
+        view._interrupts = OpenInterrupts(stored.interrupts, stored.digest_key)
+        view._memory = AdapterMemory.from_stored(stored.memories, stored.anchor)
+        view.pending_calls, view.buffered_results = stored.pending_calls, stored.buffered_results
+        view._state_at_end = SharedState.from_stored(stored.seen).value
+        view.client_tools, view.client_call_ids = frozenset(stored.client_tools), set(stored.client_call_ids)
+        view._calls_of_run = set(stored.calls_of_run)
+        view.annotations, view.created, view.updated = stored.annotations, stored.created, stored.updated
+        view.fork, view.accepted_after = stored.fork, stored.accepted_after
         # The body of retention's checkpoint has the messages too; one of a run does not, and only that is written anew each time.
-        view.checkpoint = StoredCheckpoint(seq, 0 if saved.messages else len(body), ())
+        view.checkpoint = StoredCheckpoint(seq, 0 if stored.messages else len(body), ())
         if not view.annotations.title:  # A checkpoint of an earlier version has none.
-            view.annotations.title = title_of_messages(saved.messages)
+            view.annotations.title = title_of_messages(stored.messages)
         return view
 
     def restore_part(self, part: CheckpointPart) -> StoredMessages:

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Transcript"]
 
-_NEAR = 64
-"""Messages that are looked at before the index of all is made."""
+_MAX_SCANNED_MESSAGES = 64
+"""Messages that are scanned before the index of all is made."""
 
 
 class Transcript:
@@ -90,8 +90,8 @@ class Transcript:
         self._last_results: dict[str, tuple[Message | StreamedMessage, StreamedMessage, int]] = {}
         """Messages with calls, by their ids, each with its last result and the index of that. Later insertions can only have raised it."""
         self._known_indexes: dict[int, int] = {}
-        """Indexes of messages by their identity, once one was searched for that is none of the last. Later insertions can only have raised
-        them, and an identity may be that of a message that is gone."""
+        """Lower bounds of the indexes of messages, by `id` of the object: insertions only raise an index. Empty until a message is searched
+        for that is none of the last ones. An entry may be of a message that is gone."""
         self._estimated_bytes = 0
         self.removed_ids = set(removed_ids)
         """Ids of messages that a correction removed: a client that still has one does not add it again."""
@@ -257,11 +257,11 @@ class Transcript:
     def _index_of(self, item: Message | StreamedMessage) -> int:
         """Return the index of a message: nearly always one of the last. The others are found by the index they once had."""
         last = len(self._order) - 1
-        for at in range(last, max(last - _NEAR, -1), -1):
+        for at in range(last, max(last - _MAX_SCANNED_MESSAGES, -1), -1):
             if self._order[at] is item:
                 return at
         start = self._known_indexes.get(id(item), last)
-        for at in range(start, min(start + _NEAR, last)):
+        for at in range(start, min(start + _MAX_SCANNED_MESSAGES, last)):
             if self._order[at] is item:
                 return at
         self._known_indexes = {id(each): at for at, each in enumerate(self._order)}

@@ -25,6 +25,7 @@ from ambient_runner.protocol.limits import (
     MAX_VALUES,
     count_values,
     exceeds_limits,
+    max_patch_values,
 )
 from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
 
@@ -71,8 +72,7 @@ def drop_oversized_event(event: Event) -> Event:
     """Return the event; `ambient:dropped` for one of too many values, and as `drop_oversized_patch`. Decided before redaction."""
     match drop_oversized_patch(event):
         case StateDelta(delta=operations) | ActivityDelta(patch=operations):
-            # An operation counts four times: itself, its name, its path and its source.
-            is_wide = count_values(operations) > MAX_VALUES + 4 * len(operations)
+            is_wide = count_values(operations) > max_patch_values(len(operations))
         case StateSnapshot(snapshot=value) | ActivitySnapshot(content=value) | Custom(value=value):
             is_wide = count_values(value) > MAX_VALUES
         case kept:

@@ -14,8 +14,9 @@ from ambient_runner.protocol.limits import (
     MAX_EVENT_BYTES,
     MAX_PATCH_OPERATIONS,
     MAX_SNAPSHOT_CHARS,
-    MAX_VALUES,
+    SCALAR_TYPES,
     exceeds_limits,
+    max_patch_values,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ __all__ = ["limit_event"]
 
 _Source = TypeVar("_Source", bound="pydantic.BaseModel | Mapping[str, Any]")
 
-_SCALARS: frozenset[Any] = frozenset({int, float, bool, type(None)})
 _PATCH_MEMBERS = frozenset({("STATE_DELTA", "delta"), ("ACTIVITY_DELTA", "patch")})
 _DEBUG_MEMBERS = frozenset({"raw_event", "rawEvent"})
 _OPTIONAL_MEMBERS = _DEBUG_MEMBERS | {"metadata", "result", "input"}
@@ -46,7 +46,7 @@ def limit_event(source: _Source) -> _Source | PlatformEvent:
     oversized = [
         member
         for member, value in members.items()
-        if type(value) not in _SCALARS and member != "type" and _is_oversized(name, member, value)
+        if type(value) not in SCALAR_TYPES and member != "type" and _is_oversized(name, member, value)
     ]
     if not oversized:
         return source
@@ -61,8 +61,7 @@ def _is_oversized(event_type: str, member: str, value: Any) -> bool:
         return len(value) > MAX_EVENT_BYTES
     if (event_type, member) in _PATCH_MEMBERS and type(value) is list:
         count = len(cast("list[Any]", value))
-        # An operation counts four times: itself, its name, its path and its source.
-        return count > MAX_PATCH_OPERATIONS or exceeds_limits(value, MAX_VALUES + 4 * count)
+        return count > MAX_PATCH_OPERATIONS or exceeds_limits(value, max_patch_values(count))
     if (event_type, member) == ("MESSAGES_SNAPSHOT", "messages"):
         return exceeds_limits(value, max_chars=MAX_SNAPSHOT_CHARS)
     return exceeds_limits(value)

@@ -19,8 +19,10 @@ __all__ = [
     "MAX_SNAPSHOT_CHARS",
     "MAX_STATE_DEPTH",
     "MAX_VALUES",
+    "SCALAR_TYPES",
     "count_values",
     "exceeds_limits",
+    "max_patch_values",
     "nesting_depth",
 ]
 
@@ -46,7 +48,7 @@ _CONTAINERS: frozenset[type] = frozenset({dict, list})
 _SEQUENCES: frozenset[type] = frozenset({list, tuple, set, frozenset})
 _MAX_COUNTED_DEPTH = 256
 """Levels that are counted: deeper values, and those within themselves, cannot be converted."""
-_SCALARS: frozenset[type] = frozenset({int, float, bool, type(None)})
+SCALAR_TYPES: frozenset[type] = frozenset({int, float, bool, type(None)})
 
 
 def nesting_depth(value: Any, limit: int = MAX_DEPTH) -> int:
@@ -82,6 +84,11 @@ def count_values(value: Any, limit: int = MAX_VALUES) -> int:
     return count
 
 
+def max_patch_values(operation_count: int) -> int:
+    """Return the number of values that a patch may have. An operation adds four: itself, its name, its path and its source."""
+    return MAX_VALUES + 4 * operation_count
+
+
 def exceeds_limits(value: Any, max_values: int = MAX_VALUES, max_chars: int = MAX_EVENT_BYTES) -> bool:
     """Return True if the value has more values, or more characters, than this. Counted only until then.
 
@@ -99,7 +106,7 @@ def exceeds_limits(value: Any, max_values: int = MAX_VALUES, max_chars: int = MA
             for item in items:
                 if type(item) is str:
                     chars += len(item)
-                elif type(item) not in _SCALARS:
+                elif type(item) not in SCALAR_TYPES:
                     inside.append(item)
             if type(node) is _OBJECT:
                 chars += sum(len(name) for name in node if type(name) is str)

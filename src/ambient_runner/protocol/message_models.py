@@ -38,14 +38,14 @@ class MessageModels:
         self._models: list[Any] = []
         """The model of each message; None for those that are no text messages."""
         self._columns = _read_columns(())
-        """What `_read_columns` returns while nobody else holds or changes the models."""
+        """The columns of the models (`_read_columns`) as long as nobody else holds or changes one."""
         self.size = 0
         """Bytes of memory, about. The texts count too: in the end, nobody else may have them."""
 
     def convert(self, messages: Sequence[Message]) -> list[Any]:
         """Return what `copy_text_messages` does. No model in it is one that an earlier run still has or has changed."""
         self._truncate(_count_common(self._messages, messages))
-        self._replace_used_models()
+        self._reconvert_unusable_models()
         self._append(messages[len(self._messages) :])
         return self._models.copy()
 
@@ -59,25 +59,25 @@ class MessageModels:
         for column in self._columns:
             del column[text_count:]
 
-    def _replace_used_models(self) -> None:
-        """Convert the messages again whose models cannot be given to another run."""
+    def _reconvert_unusable_models(self) -> None:
+        """Convert the messages again whose models another run may not get: somebody holds them, or has changed them."""
         found = _read_columns(self._models)
         if found == self._columns:
             return
         rows = zip(zip(*found, strict=True), zip(*self._columns, strict=True), strict=True)
-        are_used = iter([row != expected for row, expected in rows])
+        are_unusable = iter([row != expected for row, expected in rows])
         for at, message in enumerate(self._messages):
-            if self._models[at] is not None and next(are_used):
+            if self._models[at] is not None and next(are_unusable):
                 self._models[at] = copy_text_messages([message])[0]
         del found, rows  # They hold parts of the models, and holders are counted.
-        self._columns = _expect_columns(self._models)
+        self._columns = _copy_columns(self._models)
 
     def _append(self, messages: Sequence[Message]) -> None:
         start = len(self._models)
         self._messages += messages
         self._models += copy_text_messages(messages)
         self.size += self._measure_from(start)
-        for column, new in zip(self._columns, _expect_columns(islice(self._models, start, None)), strict=True):
+        for column, new in zip(self._columns, _copy_columns(islice(self._models, start, None)), strict=True):
             column += new
 
     def _measure_from(self, start: int) -> int:
@@ -110,8 +110,8 @@ def _read_columns(models: Iterable[Any]) -> list[list[Any]]:
     ]
 
 
-def _expect_columns(models: Iterable[Any]) -> list[list[Any]]:
-    """Return the columns of models that nobody else has, with values of its own."""
+def _copy_columns(models: Iterable[Any]) -> list[list[Any]]:
+    """Return the columns of models that nobody else holds, for later comparison: copies of what an agent can change."""
     *columns, fields_sets, extras, fields = _read_columns(models)
     return [*columns, _repeat_first(fields_sets), _repeat_first(extras), [each.copy() for each in fields]]
 

@@ -24,7 +24,7 @@ from ambient_runner.protocol.strict_messages import split_strict_messages
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ambient_runner.protocol.strict_messages import PostedMessages
+    from ambient_runner.protocol.strict_messages import PostedMessageCache
 
 __all__ = ["ParsedInput", "newest_user_message", "parse_input"]
 
@@ -44,7 +44,7 @@ class ParsedInput:
     """Reason why the first of the skipped messages is not in `input`; empty if none was skipped."""
 
 
-def parse_input(body: bytes, message_cache: PostedMessages | None = None) -> ParsedInput:
+def parse_input(body: bytes, message_cache: PostedMessageCache | None = None) -> ParsedInput:
     """Return the run input in a request body. Messages that are in `message_cache`, from an earlier body, are not decoded again.
 
     Raises: InvalidInput, naming the field that is wrong; PayloadTooLarge.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import ContentPart, ToolCall
 
-__all__ = ["NO_MESSAGES", "PostedMessages", "SplitInput", "StrictMessages", "split_strict_messages"]
+__all__ = ["NO_MESSAGES", "PostedMessageCache", "PostedMessages", "SplitInput", "split_strict_messages"]
 
 
 class SplitInput(NamedTuple):
@@ -28,7 +28,7 @@ class SplitInput(NamedTuple):
     rest: bytes
 
 
-class StrictMessages(NamedTuple):
+class PostedMessages(NamedTuple):
     """Messages that need no leniency, and their JSON without the closing bracket."""
 
     text: bytes
@@ -37,17 +37,17 @@ class StrictMessages(NamedTuple):
     """Number of quotes in their JSON."""
 
 
-NO_MESSAGES = StrictMessages(b"[", (), 0)
+NO_MESSAGES = PostedMessages(b"[", (), 0)
 
 
-class PostedMessages(Protocol):
+class PostedMessageCache(Protocol):
     """The messages that were posted last to each thread."""
 
-    def find_prefix(self, thread_id: str, text: bytes) -> StrictMessages:
+    def find_prefix(self, thread_id: str, text: bytes) -> PostedMessages:
         """Return the messages that were posted last if the list begins with all of them, else `NO_MESSAGES`."""
         ...
 
-    def put(self, thread_id: str, messages: StrictMessages) -> None:
+    def put(self, thread_id: str, messages: PostedMessages) -> None:
         """Keep the messages of a list, in place of those that the thread had."""
         ...
 
@@ -69,7 +69,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def split_strict_messages(
-    body: bytes, members: Mapping[str, msgspec.Raw], message_cache: PostedMessages | None = None
+    body: bytes, members: Mapping[str, msgspec.Raw], message_cache: PostedMessageCache | None = None
 ) -> SplitInput | None:
     """Return the messages in a body with these members, and the rest of it, which is not checked; None if they need leniency.
 
@@ -93,10 +93,10 @@ def split_strict_messages(
     quote_count = known.quote_count + encoded.count(b'"')
     if not _has_all_members(body, quote_count, rest) or not _has_valid_ids(messages) or _has_extreme_values(encoded):
         return None
-    strict = StrictMessages(text[:-1], (*known.messages, *messages), quote_count)
+    posted = PostedMessages(text[:-1], (*known.messages, *messages), quote_count)
     if message_cache is not None and thread_id and text.endswith(b"]"):
-        message_cache.put(thread_id, strict)
-    return SplitInput(list(strict.messages), rest)
+        message_cache.put(thread_id, posted)
+    return SplitInput(list(posted.messages), rest)
 
 
 def _decode_thread_id(members: Mapping[str, msgspec.Raw]) -> str:

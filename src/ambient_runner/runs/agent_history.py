@@ -41,7 +41,7 @@ __all__ = ["MAX_COLLECTED", "AgentHistory"]
 MAX_COLLECTED = 1 << 15
 """Events and texts that are collected before the oldest are folded."""
 _FOLDED_AT_ONCE = 256
-"""Events and texts that are folded without a turn for other tasks: about a millisecond."""
+"""Events and texts that are folded before other tasks may run: about a millisecond."""
 
 _UNRELATED_TYPES = frozenset({StateSnapshot, StateDelta, Custom, Raw, StepStarted, StepFinished})
 """Types of events that no message depends on, and that can be large."""
@@ -109,7 +109,7 @@ class AgentHistory:
         return correction
 
     def fold_oldest(self) -> bool:
-        """Apply the oldest of the collected events, and forget them. Return True if there are more: give other tasks a turn then."""
+        """Apply the oldest of the collected events, and forget them. Return True if there are more: let other tasks run then."""
         collected = self._collected
         at = 0
         while at < min(len(collected), _FOLDED_AT_ONCE):

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFERRED_TYPES",
-    "MAX_DEFERRED_LONG_CHARS",
-    "MAX_LONG_CHARS",
-    "MAX_SHORT_CHARS",
+    "LONG_DELTA_FLUSH_CHARS",
+    "MAX_DEFERRED_DELTA_CHARS",
+    "MAX_SHORT_TEXT_CHARS",
     "encode_deltas",
     "encode_events",
     "encode_stamped",
@@ -66,12 +66,12 @@ DEFERRED_TYPES = frozenset(
     }
 )
 """Types, other than deltas, of events that may be deferred."""
-MAX_SHORT_CHARS = 4096
+MAX_SHORT_TEXT_CHARS = 4096
 """Characters of a short delta, or of a result or patch that may be deferred."""
-MAX_LONG_CHARS = 1 << 16
-"""Characters of a longer delta up to which it may be deferred."""
-MAX_DEFERRED_LONG_CHARS = 1 << 15
-"""Characters of deferred long deltas from which on all deferred events are written at once: searching more takes milliseconds."""
+MAX_DEFERRED_DELTA_CHARS = 1 << 16
+"""Characters of the longest delta that may be deferred."""
+LONG_DELTA_FLUSH_CHARS = 1 << 15
+"""Characters of deferred long deltas at which all deferred events are written: searching more takes milliseconds."""
 _get_delta = attrgetter("delta")
 
 
@@ -81,7 +81,7 @@ def is_deferrable(event: Event) -> bool:
         return False
     if type(event) is not ToolCallResult:
         return True
-    return type(event.content) is str and len(event.content) <= MAX_SHORT_CHARS
+    return type(event.content) is str and len(event.content) <= MAX_SHORT_TEXT_CHARS
 
 
 def split_groups(events: Sequence[Event], starts: Sequence[int]) -> list[Sequence[Event]]:

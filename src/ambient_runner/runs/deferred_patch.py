@@ -1,6 +1,6 @@
 """Deferred patches of the state: which ones may wait, and their encoding in one step.
 
-A patch that sets one top-level member to a scalar needs no repair, and many of them are searched, encoded and applied to the state
+A patch that sets one top-level key to a scalar needs no repair, and many of them are searched, encoded and applied to the state
 together.
 """
 
@@ -9,29 +9,29 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ambient_runner.projections.state_patch import STATE_DELTA_PREFIX, read_member_change
+from ambient_runner.projections.state_patch import STATE_DELTA_PREFIX, read_key_change
 from ambient_runner.protocol.events import StateDelta
-from ambient_runner.runs.deferred_events import MAX_SHORT_CHARS
+from ambient_runner.runs.deferred_events import MAX_SHORT_TEXT_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ambient_runner.projections.state_patch import MemberChange
+    from ambient_runner.projections.state_patch import KeyChange
     from ambient_runner.protocol.events import Event
 
-__all__ = ["read_deferrable_change", "read_member_changes", "stamp_lines"]
+__all__ = ["read_deferrable_change", "read_key_changes", "stamp_lines"]
 
 
-def read_deferrable_change(event: StateDelta) -> MemberChange | None:
+def read_deferrable_change(event: StateDelta) -> KeyChange | None:
     """Return the change that a patch makes if it may be deferred: it is small, and has no other fields. Else return None."""
     if event.metadata is None and event.raw_event is None and event.subagent_run_id is None and event.timestamp is None:
-        return read_member_change(event.delta, MAX_SHORT_CHARS)
+        return read_key_change(event.delta, MAX_SHORT_TEXT_CHARS)
     return None
 
 
-def read_member_changes(events: Sequence[Event]) -> list[MemberChange] | None:
+def read_key_changes(events: Sequence[Event]) -> list[KeyChange] | None:
     """Return the changes that the patches among redacted events make; None if one of them does anything else."""
-    changes = [read_member_change(event.delta, MAX_SHORT_CHARS) for event in events if type(event) is StateDelta]
+    changes = [read_key_change(event.delta, MAX_SHORT_TEXT_CHARS) for event in events if type(event) is StateDelta]
     known = [change for change in changes if change is not None]
     return known if len(known) == len(changes) else None
 

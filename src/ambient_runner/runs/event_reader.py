@@ -6,8 +6,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import EntriesDropped
-from ambient_runner.ledger.damage import report_decode_errors
 from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.ledger.thread_damage import report_decode_errors
 from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol.events import RunError, RunFinished, decode_event, without_deltas
 
@@ -71,7 +71,7 @@ async def read_run_structure(
     while batches := await ledger.read_batches(info.thread, position, until=until):
         for batch in batches:
             if batch.owner == RUNTIME and batch.run == info.key:
-                with report_decode_errors(info.thread):
+                with report_decode_errors(info.thread, f"one of the entries {batch.first} to {batch.last}"):
                     events = [decode_event(line) for line in without_deltas(batch.lines)]
                 yield batch.last, events
         position = batches[-1].last

@@ -45,11 +45,11 @@ FINALIZE_TIMEOUT = 10.0
 _ALWAYS_WRITTEN = frozenset(EVENT_TYPES) - CONDITIONALLY_WRITTEN - {RunFinished, RunError}
 """Types of which every event of an agent's stream is written."""
 _YIELD_EVERY = 256
-"""Number of events after which other tasks get a turn, even if the agent never awaits."""
+"""Number of events after which other tasks may run, even if the agent never awaits."""
 _MAX_BUSY_SECONDS = 0.005
-"""Seconds of work on events after which other tasks get turns: large events take milliseconds each."""
-_TURNS_AFTER_BUSY = 3
-"""Turns of the event loop that others get then: a timer or a socket that is ready wakes its task one turn later."""
+"""Seconds of work on events after which other tasks may run: large events take milliseconds each."""
+_ITERATIONS_AFTER_BUSY = 3
+"""Iterations of the event loop that others get then: a timer or a socket that is ready wakes its task one iteration later."""
 
 
 async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks) -> None:
@@ -166,7 +166,7 @@ async def _drive_run(
         ):
             applied = (*middleware, *active.agent.middleware)
             pipeline = active.pipeline
-            framed = frame_agent(active.agent, pipeline.store_private, pipeline.count_repair, pipeline.count_busy)
+            framed = frame_agent(active.agent, pipeline.store_private, pipeline.count_repair, pipeline.add_busy_seconds)
             handler = apply_middleware(framed, applied)
             work = _consume_events(active, handler, MiddlewareEventCoercer(applied))
             terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)
@@ -233,7 +233,7 @@ async def _consume_events(active: ActiveRun, handler: RunHandler, coerce: Callab
                     await writer.wait_for_capacity()
                 if pipeline.busy_seconds > _MAX_BUSY_SECONDS:
                     pipeline.busy_seconds = 0.0
-                    for _ in range(_TURNS_AFTER_BUSY):
+                    for _ in range(_ITERATIONS_AFTER_BUSY):
                         await asyncio.sleep(0)
             count += 1
             if not count % _YIELD_EVERY:

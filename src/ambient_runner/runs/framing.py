@@ -63,14 +63,14 @@ snapshot of an adapter restates the thread, unless its bridge says that it does 
 _CLOSING_SNAPSHOT = MessagesSnapshot(messages=[])
 """The snapshot at the end of a run, for middleware; the Runner writes its own."""
 
-CountBusy = Callable[[float], None]
-"""Counts time spent on the agent's events, in seconds."""
+AddBusySeconds = Callable[[float], None]
+"""Adds seconds that were spent on the agent's events."""
 _EVENT_TYPES = frozenset(EVENT_TYPES)
 _CALL_TYPES = frozenset({ToolCallStart, ToolCallResult})
 
 
-def ignore_busy(seconds: float) -> None:
-    """Count nothing: a `CountBusy` for callers that give nobody else a turn."""
+def ignore_busy_seconds(seconds: float) -> None:
+    """Add nothing: an `AddBusySeconds` for callers that let no other task run."""
 
 
 def run_started(run: Run) -> RunStarted:
@@ -96,7 +96,7 @@ def frame_agent(
     agent: Agent,
     store_private: Callable[[Custom], None] | None = None,
     count_repair: CountRepair = ignore_repair,
-    count_busy: CountBusy = ignore_busy,
+    add_busy_seconds: AddBusySeconds = ignore_busy_seconds,
 ) -> RunHandler:
     """Return a handler that runs `agent` inside a complete frame. `store_private` receives the agent's private entries.
 
@@ -118,7 +118,7 @@ def frame_agent(
         try:
             async with agent.open_run(run) as events:
                 async for value in events:
-                    event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value, count_busy)
+                    event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value, add_busy_seconds)
                     # `rules.is_exempt` without the call: nearly all events are such deltas.
                     is_exempt_delta = type(event) in DELTA_TYPES and event.metadata is None
                     is_exempt = (
@@ -171,7 +171,7 @@ def _coerce_interrupt(interrupt: object) -> Interrupt:
     return event.outcome.interrupts[0]
 
 
-def _coerce_event(coerce: EventCoercer, event: object, count_busy: CountBusy = ignore_busy) -> Event:
+def _coerce_event(coerce: EventCoercer, event: object, add_busy_seconds: AddBusySeconds = ignore_busy_seconds) -> Event:
     # `coerce` tries this too: it saves its call for nearly all events.
     if (plain := copy_plain_event(event)) is not None:
         return plain
@@ -181,7 +181,7 @@ def _coerce_event(coerce: EventCoercer, event: object, count_busy: CountBusy = i
     except (TypeError, ValueError) as error:
         raise ProtocolViolation from error
     finally:
-        count_busy(time.monotonic() - began)  # The conversion of a large event takes milliseconds.
+        add_busy_seconds(time.monotonic() - began)  # The conversion of a large event takes milliseconds.
 
 
 def _hide_error_text(error: RunError) -> RunError:

@@ -13,9 +13,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ambient_runner.ledger.log_context import log_context
 from ambient_runner.runs.containment import run_of_task
 from ambient_runner.runs.metrics import LOOP_BLOCKED_SECONDS
-from ambient_runner.runs.run import log_context
 from ambient_runner.runs.user_frames import (
     describe_frame,
     find_own_frame,
@@ -67,6 +67,8 @@ class _LoopMonitor(threading.Thread):
         self._next_tick: asyncio.TimerHandle | None = None
         self._blocking_run: Run | None = None
         """The run that the last report named; None if it was the server itself, or an app."""
+        self._is_event_blocking = False
+        """True if that report was of our work on an event of the run; False if its agent itself blocked."""
 
     def start(self) -> None:
         self._schedule_tick()
@@ -93,7 +95,7 @@ class _LoopMonitor(threading.Thread):
         if elapsed > self._interval + self._threshold:
             if self._seen_at_tick == self._ticks:
                 LOOP_BLOCKED_SECONDS.observe(elapsed)
-                _log_end(self._blocking_run, elapsed)
+                _log_end(self._blocking_run, elapsed, is_event=self._is_event_blocking)
             elif used > self._threshold / 2:
                 self._report_unseen_block(elapsed)
         self._ticks += 1
@@ -130,8 +132,9 @@ class _LoopMonitor(threading.Thread):
         run = run_of_task(asyncio.current_task(self._loop))
         if is_idle_loop(frames) or (run is None and is_import(frames)):
             return
-        self._blocking_run, self._seen_at_tick = run, tick
-        if run is not None and (own := find_own_frame(frames)) is not None:
+        own = find_own_frame(frames)
+        self._blocking_run, self._is_event_blocking, self._seen_at_tick = run, own is not None, tick
+        if run is not None and own is not None:
             _log_large_event(run, seconds, own, frames)
         elif run is not None:
             _log_agent(run, seconds, frames)
@@ -174,12 +177,13 @@ def _log_large_event(run: Run, seconds: float, own: FrameType, frames: list[Fram
     )
 
 
-def _log_end(run: Run | None, seconds: float) -> None:
+def _log_end(run: Run | None, seconds: float, *, is_event: bool) -> None:
     if run is None:
         logger.info("The server continues after it was blocked for %.1f s.", seconds)
         return
     logger.info(
-        "The server continues. Agent %s, or one of its events, blocked it for %.1f s (run %s on thread %s).",
+        "The server continues. %s %s blocked it for %.1f s (run %s on thread %s).",
+        "An event of agent" if is_event else "Agent",
         run.agent,
         seconds,
         run.key,

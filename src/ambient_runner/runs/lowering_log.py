@@ -18,8 +18,8 @@ __all__ = ["LeftOutReporter"]
 
 _MAX_LOGGED_NAMES = 100
 """Names per agent that are logged: clients choose them."""
-_MAX_SEARCHED_PARTS = 1_000
-"""Parts of one input whose names are logged: a client can send 100,000 of them."""
+_MAX_INSPECTED_PARTS = 1_000
+"""Parts of one input that are searched for names to log: a client can send 100,000 of them."""
 _MAX_PATH_LENGTH = 160
 """Characters of a path that are logged."""
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeftOutReporter:
-    """Counts what is left out of inputs, and logs each name once per agent, so that an author finds out why it did not arrive."""
+    """Counts what is left out of inputs, and logs the first names of each agent once: its author finds out why they did not arrive."""
 
     def __init__(self) -> None:
         self._logged: dict[str, set[str]] = {}
@@ -37,8 +37,8 @@ class LeftOutReporter:
         for kind, times in Counter(item.kind for item in left_out).items():
             metrics.INPUT_LEFT_OUT.labels(kind).inc(times)
         logged = self._logged.setdefault(agent, set())
-        different = {item.path: item for item in left_out[:_MAX_SEARCHED_PARTS]}
-        for item in islice(different.values(), _MAX_LOGGED_NAMES):
+        by_path = {item.path: item for item in left_out[:_MAX_INSPECTED_PARTS]}
+        for item in islice(by_path.values(), _MAX_LOGGED_NAMES):
             path = _printable(redact_text(item.path))
             if path not in logged and len(logged) < _MAX_LOGGED_NAMES:
                 logged.add(path)

@@ -7,6 +7,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import RUN_ENDINGS, EntriesDropped, ThreadBusy, ThreadDamaged
+from ambient_runner.ledger.log_context import log_context
 from ambient_runner.ledger.records import Checkpoint
 from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.protocol.events import RunError
@@ -16,7 +17,6 @@ from ambient_runner.runs.checkpoints import is_checkpoint_due
 from ambient_runner.runs.event_reader import read_run_structure
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import log_context
 from ambient_runner.runs.storable import encode_storable
 from ambient_runner.runs.view_cache import load_view
 

@@ -1,6 +1,6 @@
 """The path of an agent's event to the ledger: repair, redact, encode, append. Every event of every run passes here, after all middleware.
 
-This is the hot path, and nothing here awaits. Nearly all events are deltas, start or end a message or a tool call, or set one member of the
+This is the hot path, and nothing here awaits. Nearly all events are deltas, start or end a message or a tool call, or set one key of the
 state: those are deferred until the agent pauses, and then redacted and encoded together (`deferred_events.py`, `deferred_patch.py`).
 `storable.py` makes the other events encodable.
 """
@@ -41,9 +41,9 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
 from ambient_runner.runs.deferred_events import (
     DEFERRED_TYPES,
-    MAX_DEFERRED_LONG_CHARS,
-    MAX_LONG_CHARS,
-    MAX_SHORT_CHARS,
+    LONG_DELTA_FLUSH_CHARS,
+    MAX_DEFERRED_DELTA_CHARS,
+    MAX_SHORT_TEXT_CHARS,
     encode_deltas,
     encode_events,
     encode_stamped,
@@ -53,7 +53,7 @@ from ambient_runner.runs.deferred_events import (
 )
 from ambient_runner.runs.deferred_patch import (
     read_deferrable_change,
-    read_member_changes,
+    read_key_changes,
     stamp_lines,
 )
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Redactor
-    from ambient_runner.projections.state_patch import MemberChange
+    from ambient_runner.projections.state_patch import KeyChange
     from ambient_runner.protocol.events import Delta, Event, Terminal
     from ambient_runner.protocol.repair import Repairer
 
@@ -127,7 +127,7 @@ class Pipeline:
         self._state = SharedState(state)
         self._open_deltas = repairer.open_deltas
         self._deferred_events: list[Event] = []
-        self._deferred_changes: list[MemberChange] = []
+        self._deferred_changes: list[KeyChange] = []
         """The changes that the patches among them make."""
         self._last_type: type[BaseEvent] | None = None
         """Type of the last event if it is a delta whose message or call is surely open; else None."""
@@ -155,8 +155,8 @@ class Pipeline:
         """Count repairs of the agent's events that were made before they came here."""
         self._repairer.count_repair(rule, event_type, times)
 
-    def count_busy(self, seconds: float) -> None:
-        """Count time that was spent on the agent's events before they came here."""
+    def add_busy_seconds(self, seconds: float) -> None:
+        """Add seconds that were spent on the agent's events before they came here."""
         self.busy_seconds += seconds
 
     @property
@@ -180,7 +180,7 @@ class Pipeline:
                 and type(name) is str
                 and delta.subagent_run_id is self._last_subagent
                 and type(delta.delta) is str
-                and 0 < len(delta.delta) <= MAX_SHORT_CHARS
+                and 0 < len(delta.delta) <= MAX_SHORT_TEXT_CHARS
                 and delta.metadata is None
                 and delta.raw_event is None
                 and delta.timestamp is None
@@ -195,7 +195,7 @@ class Pipeline:
                     call[1].append(delta.delta)
                 return False
         if self.redaction_guard.error is None and self._try_defer(event):
-            if self._deferred_long_chars < MAX_DEFERRED_LONG_CHARS:
+            if self._deferred_long_chars < LONG_DELTA_FLUSH_CHARS:
                 return False
             self._write_long_deltas()
             return True
@@ -222,7 +222,7 @@ class Pipeline:
             or owners[name] != owner
             or not (owner is None or type(owner) is str)
             or type(delta.delta) is not str
-            or not 0 < len(delta.delta) <= MAX_LONG_CHARS
+            or not 0 < len(delta.delta) <= MAX_DEFERRED_DELTA_CHARS
             or not (delta.metadata is None and delta.raw_event is None and delta.timestamp is None)
         ):
             return False
@@ -231,7 +231,7 @@ class Pipeline:
         self._defer((delta,))
         if continues_group:
             self._group_starts.pop()  # `_defer` began a group for it.
-        if len(delta.delta) > MAX_SHORT_CHARS:
+        if len(delta.delta) > MAX_SHORT_TEXT_CHARS:
             self._deferred_long_chars += len(delta.delta)
         self._last_type, self._last_id, self._last_subagent = kind, name, owner
         return True
@@ -340,19 +340,19 @@ class Pipeline:
         flat = [event for group in released for event in group]
         return Encoded(self._encode_with_patches(flat)) if changes else encode_events(flat)
 
-    def _encode_patches(self, patches: Sequence[Event], changes: Sequence[MemberChange]) -> list[bytes] | None:
+    def _encode_patches(self, patches: Sequence[Event], changes: Sequence[KeyChange]) -> list[bytes] | None:
         """Apply deferred patches to the state, and encode them. Return None, and do nothing, if one of them has to be handled alone."""
         lines = encode_together(patches)
         if lines is None:
             return None
         with self.redaction_guard:
             is_clean = self._redactor.are_lines_clean(lines)
-        return stamp_lines(lines) if is_clean and self._state.try_set_members(changes, sum(map(len, lines))) else None
+        return stamp_lines(lines) if is_clean and self._state.try_set_keys(changes, sum(map(len, lines))) else None
 
     def _encode_with_patches(self, events: Sequence[Event]) -> list[bytes]:
         """Encode redacted events that were deferred, patches among them, which are applied to the state."""
-        lines, changes = encode_stamped(events), read_member_changes(events)
-        if lines is None or changes is None or not self._state.try_set_members(changes, sum(map(len, lines))):
+        lines, changes = encode_stamped(events), read_key_changes(events)
+        if lines is None or changes is None or not self._state.try_set_keys(changes, sum(map(len, lines))):
             return [self._encode(event) for event in events]
         return lines
 

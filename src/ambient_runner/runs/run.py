@@ -287,11 +287,6 @@ def describe_run(run: Run | None) -> str:
     return f"run {run.key} on thread {run.thread.id}" if run else "a run outside of the server"
 
 
-def log_context(run: str, thread: str, agent: str) -> dict[str, str]:
-    """Return the `extra` of a log line about a run that is written outside of the run's task (`telemetry/log_format.py`)."""
-    return {"ambient_run": run, "ambient_thread": thread, "ambient_agent": agent}
-
-
 def enter_run(run: Run) -> None:
     """Make `run` the current one for this task and those it starts."""
     _current_run.set(run)

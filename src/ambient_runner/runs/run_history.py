@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import EntriesDropped
-from ambient_runner.ledger.damage import report_decode_errors
 from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.ledger.thread_damage import report_decode_errors
 from ambient_runner.projections.thread_status import run_status
 from ambient_runner.protocol.events import RunError, RunFinished, RunStarted, decode_event
 
@@ -74,6 +74,6 @@ async def _find_event(
     """Return the first event of the run among these entries, with its commit time."""
     for batch in await ledger.read_batches(info.key, first - 1, until=last, epoch=info.epoch):
         if batch.owner == RUNTIME and batch.run == run.key:
-            with report_decode_errors(info.key):
+            with report_decode_errors(info.key, f"entry {batch.first}"):
                 return batch.ts, decode_event(batch.lines[0])
     return None

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import LeaseLost, LedgerError, RunnerError, ThreadExists, UnknownThread
+from ambient_runner.ledger.log_context import log_context
 from ambient_runner.ledger.records import new_epoch
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.projections.thread_view import ThreadView
@@ -21,7 +22,6 @@ from ambient_runner.runs.fork import load_fork
 from ambient_runner.runs.lowering_log import LeftOutReporter
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.recent_threads import RecentThreads
-from ambient_runner.runs.run import log_context
 from ambient_runner.runs.start import NewRun, accept_run, prepare_first_entries
 from ambient_runner.runs.view_cache import ThreadEpoch
 

@@ -28,8 +28,8 @@ from ambient_runner.errors import (
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.damage import report_damage
 from ambient_runner.ledger.records import Batch, Fact, ThreadLabels
+from ambient_runner.ledger.thread_damage import report_thread_damage
 from ambient_runner.projections.projectors import check_product_owner
 from ambient_runner.projections.redaction import Secrets
 from ambient_runner.projections.thread_status import thread_status
@@ -187,7 +187,7 @@ class Runner:
                 lost_leases += 1
         if lost_leases:
             raise ThreadBusy(_LEASE_LOST_REPEATEDLY)
-        raise report_damage(key, "its record and its entries disagree", agent=request.agent)
+        raise report_thread_damage(key, "its record and its entries disagree", agent=request.agent)
 
     async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
         """Stop the thread's run, in any process, or cancel the interrupts it ended with. Return the run's key.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ambient_runner.errors import EntriesDropped, UnknownThread
 from ambient_runner.ledger.batches import slice_batch
-from ambient_runner.ledger.damage import report_damage, report_decode_errors
 from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.ledger.thread_damage import report_decode_errors, report_thread_damage
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _MIN_SLICE_LINES = 16
 """Lines that are folded before the first look at the time. Most take microseconds, a patch of a wide state some milliseconds."""
-_MAX_TURN = 0.005
-"""Seconds of folding after which other tasks get a turn."""
+_MAX_FOLD_SECONDS = 0.005
+"""Seconds of folding after which other tasks may run."""
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
 _MAX_ATTEMPTS = 100
@@ -71,7 +71,7 @@ async def read_despite_retention(ledger: Ledger, key: ThreadKey, read: Callable[
             return await read()
         info = await ledger.get_thread(key)
         if info and before and (info.epoch, info.first) == (before.epoch, before.first):
-            raise report_damage(key, "entries are missing that retention has not dropped", agent=info.agent)
+            raise report_thread_damage(key, "entries are missing that retention has not dropped", agent=info.agent)
         before = info
     return await read()
 
@@ -83,8 +83,11 @@ async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None,
     """
     checkpoint = await ledger.get_checkpoint(key, until, epoch=epoch)
     while True:
-        with report_decode_errors(key):
-            view = await _restore_checkpoint(checkpoint) if checkpoint else ThreadView()
+        if checkpoint is None:
+            view = ThreadView()
+        else:
+            with report_decode_errors(key, f"the checkpoint at entry {checkpoint.seq}"):
+                view = await _restore_checkpoint(checkpoint)
         try:
             await advance_view(ledger, key, view, until=until, epoch=epoch)
         except EntriesDropped:
@@ -98,14 +101,14 @@ async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None,
 
 
 async def _restore_checkpoint(checkpoint: Checkpoint) -> ThreadView:
-    """Return the view of a checkpoint. Other tasks get a turn between its parts when that takes long. Raises: LedgerError."""
+    """Return the view of a checkpoint. Other tasks may run between its parts when that takes long. Raises: LedgerError."""
     started_at = time.monotonic()
     view = await run_in_thread_if_large(
         len(checkpoint.body), ThreadView.from_checkpoint, checkpoint.seq, checkpoint.body
     )
     parts: list[StoredMessages] = []
     for part in checkpoint.parts:
-        if time.monotonic() - started_at > _MAX_TURN:
+        if time.monotonic() - started_at > _MAX_FOLD_SECONDS:
             await asyncio.sleep(0)
             started_at = time.monotonic()
         parts.append(view.restore_part(part))
@@ -124,12 +127,12 @@ async def advance_view(
             raise EntriesDropped
         if not batches:
             return
-        with report_decode_errors(key):
+        with report_decode_errors(key, f"an entry after {view.seq}"):
             await _fold_batches(view, batches)
 
 
 async def _fold_batches(view: ThreadView, batches: Iterable[Batch]) -> None:
-    """Fold batches into a view that nobody else has yet. Other tasks get a turn when that takes long."""
+    """Fold batches into a view that nobody else has yet. Other tasks may run meanwhile when that takes long."""
     started_at = time.monotonic()
     for batch in batches:
         if len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES:
@@ -137,7 +140,7 @@ async def _fold_batches(view: ThreadView, batches: Iterable[Batch]) -> None:
             started_at = time.monotonic()
             continue
         view.apply(batch)
-        if time.monotonic() - started_at > _MAX_TURN:
+        if time.monotonic() - started_at > _MAX_FOLD_SECONDS:
             await asyncio.sleep(0)
             started_at = time.monotonic()
 
@@ -153,7 +156,7 @@ async def _fold_batch(view: ThreadView, batch: Batch) -> None:
         piece = slice_batch(batch, batch.first + at, batch.first + at + line_count - 1)
         await run_in_thread_if_large(_longest_line(piece), view.apply, piece)
         at += line_count
-        if time.monotonic() - started_at > _MAX_TURN:
+        if time.monotonic() - started_at > _MAX_FOLD_SECONDS:
             line_count = _MIN_SLICE_LINES
             await asyncio.sleep(0)
         else:

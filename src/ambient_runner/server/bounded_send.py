@@ -64,7 +64,7 @@ async def send_chunks(scope: Scope, send: Send, chunks: AsyncGenerator[bytes, No
 
 
 def _report_slow_client(scope: Scope, slow_reader: float) -> None:
-    metrics.SLOW_CLIENTS_CLOSED.inc()
+    metrics.SLOW_CLIENTS_DISCONNECTED.inc()
     logger.info(
         "The response to %s %s ends incomplete: its client has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
         scope["method"],

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.errors import RunnerError
 
-__all__ = ["ConnectionLimits", "LimitedHttpProtocol", "limit_protocol"]
+__all__ = ["ConnectionLimits", "LimitedHttpProtocol", "make_http_protocol"]
 
 _TARGET_HOST_END = re.compile(rb"[/?#]")
 _LINGER_TIMEOUT = 1.0  # seconds
@@ -73,7 +73,8 @@ class RequestParser(HttpRequestParser):
             try:
                 return HttpRequestParser.feed_data(parser, rest)
             except HttpParserUpgrade as stop:
-                # At the end of the head. The parser takes the request for complete, and may be closed.
+                # Raised at the end of the headers. This parser regards the request as complete, and accepts nothing more if the
+                # connection closes.
                 if not self._protocol.head_without_upgrade:
                     raise
                 head, rest = self._protocol.head_without_upgrade, rest[stop.args[0] :]
@@ -263,7 +264,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _abort_slow_client(self) -> None:
         self.transport.abort()
-        metrics.SLOW_CLIENTS_CLOSED.inc()
+        metrics.SLOW_CLIENTS_DISCONNECTED.inc()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         logger.info(
             "Disconnected a client of %s: it has read nothing for %g s. Raise `slow_reader` if it needs longer pauses",
@@ -289,7 +290,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._start_timer(_LINGER_TIMEOUT)
 
 
-def limit_protocol(*, slow_reader: float) -> type[LimitedHttpProtocol]:
+def make_http_protocol(*, slow_reader: float) -> type[LimitedHttpProtocol]:
     """Return the protocol with this time for clients that do not read."""
 
     class Protocol(LimitedHttpProtocol):

@@ -21,8 +21,8 @@ from starlette.responses import Response
 
 from ambient_runner.errors import EntriesDropped, LedgerError, Refused, ThreadDamaged
 from ambient_runner.ledger.batches import split_batch
-from ambient_runner.ledger.damage import report_decode_errors
 from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.ledger.thread_damage import DECODE_ERRORS, report_thread_damage
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.server import metrics
@@ -76,8 +76,8 @@ class EventStream(Response):
     """Sends a thread's frames from its start on, until `until` is reached, the client disconnects, or the server ends the stream.
 
     If retention drops entries before this stream has sent them, `restart` returns where to go on after the last one that it has sent.
-    Without `restart`, or within a run, the stream is cut: the response stays incomplete, so that no client takes it for the whole. The
-    client resumes it, and learns what is no longer retained.
+    Without `restart`, or within a run, the response ends incomplete, so that no client takes it for the whole. The client resumes it, and
+    learns what is no longer retained.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class EventStream(Response):
         self._is_sending = False
         self._is_client_gone = False
         self._is_incomplete = False
-        self._is_complete = False
-        """True once the end of the body is sent, with the last frames."""
+        self._is_end_sent = False
+        """True once the end of the body is sent."""
         self._server_send: Send | None = None
         self._suspended_send: SuspendedSend | None = None
         self._unsent_ping: asyncio.Task[None] | None = None
@@ -150,7 +150,7 @@ class EventStream(Response):
             self._runtime.streams.discard(self)
         if self._is_incomplete:
             await self._close_connection(receive)
-        elif not self._is_client_gone and not self._is_complete:
+        elif not self._is_client_gone and not self._is_end_sent:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         if self._is_client_gone and self._on_disconnect is not None:
             await self._on_disconnect()
@@ -172,8 +172,10 @@ class EventStream(Response):
 
     async def _pump_batches(self, send: Send) -> None:
         try:
-            with report_decode_errors(self._thread_epoch.key):
-                await self._pump_over_gaps(send)
+            await self._pump_over_gaps(send)
+        except DECODE_ERRORS:
+            report_thread_damage(self._thread_epoch.key, f"an entry after {self._sent_seq} cannot be decoded")
+            self._is_incomplete = True
         except ThreadDamaged:
             self._is_incomplete = True  # More was stored than can be read: no client must take this for the whole.
         except (Refused, LedgerError):
@@ -223,7 +225,7 @@ class EventStream(Response):
         """Leave the response incomplete, and log why."""
         self._is_incomplete = True
         logger.info(
-            "A stream of thread %s is cut: retention has dropped entries that its client had not received yet. "
+            "A stream of thread %s ends incomplete: retention has dropped entries that its client had not received yet. "
             "The client resumes it with ambient:gap; raise `retain` if that happens often",
             self._thread_epoch.key.id,
         )
@@ -343,7 +345,7 @@ class EventStream(Response):
         self._sent_at = time.monotonic()
         is_end = is_last and self._server_send is not None
         await send({"type": "http.response.body", "body": piece, "more_body": not is_end})
-        self._is_sending, self._is_complete = False, is_end
+        self._is_sending, self._is_end_sent = False, is_end
 
     async def _close_connection(self, receive: Receive) -> None:
         """Close the connection. A server whose own `send` is not exposed does that when the response ends incomplete."""
@@ -363,10 +365,10 @@ class EventStream(Response):
         """Drop a client that has not read for too long; send a ping if one is due before the next check. See `MonitoredStream`."""
         settings = self._runtime.settings
         if self._is_sending:
-            # The protocol of `ambient serve` may have cut the client already, and counted it.
-            is_cut = self._server_send is not None and is_closing(self._server_send)
-            if now - self._sent_at >= settings.slow_reader and not is_cut:
-                metrics.SLOW_CLIENTS_CLOSED.inc()
+            # The protocol of `ambient serve` may have disconnected the client already, and counted it.
+            is_disconnected = self._server_send is not None and is_closing(self._server_send)
+            if now - self._sent_at >= settings.slow_reader and not is_disconnected:
+                metrics.SLOW_CLIENTS_DISCONNECTED.inc()
                 self._is_client_gone = self._is_incomplete = True
                 self._pumping.cancel()
         elif self._is_monitored and self._is_waiting and now - self._sent_at + interval > settings.heartbeat:

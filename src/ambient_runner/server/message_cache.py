@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ambient_runner.protocol.strict_messages import NO_MESSAGES
 
 if TYPE_CHECKING:
-    from ambient_runner.protocol.strict_messages import StrictMessages
+    from ambient_runner.protocol.strict_messages import PostedMessages
 
 __all__ = ["MessageCache"]
 
@@ -29,12 +29,12 @@ class MessageCache:
 
     def __init__(self, max_bytes: int = 16 << 20) -> None:
         self._max_bytes = max_bytes
-        self._lists: OrderedDict[str, StrictMessages] = OrderedDict()
+        self._lists: OrderedDict[str, PostedMessages] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
         """Large bodies are parsed in a thread of their own."""
 
-    def find_prefix(self, thread_id: str, text: bytes) -> StrictMessages:
+    def find_prefix(self, thread_id: str, text: bytes) -> PostedMessages:
         """Return the cached messages if the list begins with all of them, else `NO_MESSAGES`."""
         with self._lock:
             known = self._lists.get(thread_id, NO_MESSAGES)
@@ -42,7 +42,7 @@ class MessageCache:
         ends_there = text[len(known.text) : len(known.text) + 1] in (b",", b"]")
         return known if ends_there and text.startswith(known.text) else NO_MESSAGES
 
-    def put(self, thread_id: str, messages: StrictMessages) -> None:
+    def put(self, thread_id: str, messages: PostedMessages) -> None:
         """Cache the messages of a list, in place of those that the thread had."""
         if len(messages.text) < _MIN_BYTES or _estimate_bytes(messages) > self._max_bytes:
             return
@@ -62,5 +62,5 @@ class MessageCache:
         self._bytes -= _estimate_bytes(dropped) if dropped else 0
 
 
-def _estimate_bytes(messages: StrictMessages) -> int:
+def _estimate_bytes(messages: PostedMessages) -> int:
     return 2 * len(messages.text) + _MESSAGE_BYTES * len(messages.messages)

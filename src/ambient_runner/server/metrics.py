@@ -7,8 +7,8 @@ from prometheus_client import Counter, Gauge
 REFUSALS = Counter("ambient_refusals", "Requests refused, by code", ["code"])
 STREAMS = Gauge("ambient_streams_open", "Event streams open now")
 RESUMES = Counter("ambient_stream_resumes", "Streams opened with a cursor, by result", ["result"])
-SLOW_CLIENTS_CLOSED = Counter(
-    "ambient_stream_slow_clients_closed", "Responses ended incomplete because the client stopped reading"
+SLOW_CLIENTS_DISCONNECTED = Counter(
+    "ambient_slow_clients_disconnected", "Clients disconnected because they stopped reading a response"
 )
 
 # Created at zero, so that rate() sees the first increment.

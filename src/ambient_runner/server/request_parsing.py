@@ -166,18 +166,21 @@ def wants_async_response(request: Request) -> bool:
 
 async def read_run_body(request: Request, limit: int) -> bytes:
     """Return the whole JSON text of a run input. `parse_input` counts its values, where it parses them. Raises: as `read_body`."""
-    return await _read_json(request, limit, None)
+    return await _read_typed_body(request, limit, None)
 
 
 async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] | None = None) -> bytes:
-    """Return the whole JSON text of a request, which has one of these types; the default is JSON of any kind.
+    """Return the JSON text of a request. Its media type is one of `media_types`; by default any JSON type.
 
-    Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded or if it has too many values, RequestTimedOut.
+    Raises: UnsupportedMediaType; PayloadTooLarge as soon as it has more than `limit` bytes, or if it has too many values; RequestTimedOut.
     """
-    return await _check_values(await _read_json(request, limit, media_types))
+    body = await _read_typed_body(request, limit, media_types)
+    await _check_value_count(body)
+    return body
 
 
-async def _read_json(request: Request, limit: int, media_types: tuple[str, ...] | None) -> bytes:
+async def _read_typed_body(request: Request, limit: int, media_types: tuple[str, ...] | None) -> bytes:
+    """Return the body of a request with one of these media types; with any JSON type if there are none. Raises: as `read_body`."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not (_is_json_type(media_type) if media_types is None else media_type in media_types):
         raise UnsupportedMediaType
@@ -198,12 +201,11 @@ async def _read_json(request: Request, limit: int, media_types: tuple[str, ...] 
     return bytes(body)
 
 
-async def _check_values(body: bytes) -> bytes:
-    """Return the body, whose values are counted, whatever a route decodes of it. Raises: PayloadTooLarge."""
+async def _check_value_count(body: bytes) -> None:
+    """Check the number of JSON values in a body, whatever a route decodes of it. Raises: PayloadTooLarge."""
     if len(body) > strict_json.MAX_VALUES:  # A shorter one cannot have more values.
         with suppress(InvalidInput):  # The route refuses it, with its own code.
             await to_thread.run_sync(strict_json.check_value_count, body)
-    return body
 
 
 async def read_chunks(request: Request) -> AsyncGenerator[bytes, None]:

@@ -18,8 +18,8 @@ __all__ = ["MonitoredStream", "monitor_streams"]
 
 _MAX_INTERVAL = 1.0  # seconds
 _CHECKS_PER_TIMEOUT = 10
-_STREAMS_PER_TURN = 100
-"""Streams that are checked before other tasks get a turn. Often all their pings are due at once: those of 100 take some milliseconds."""
+_STREAMS_PER_ITERATION = 100
+"""Streams that are checked before other tasks may run. Often all their pings are due at once: those of 100 take some milliseconds."""
 
 
 class MonitoredStream(Protocol):
@@ -41,5 +41,5 @@ async def monitor_streams(streams: Collection[MonitoredStream], *, heartbeat: fl
         await anyio.sleep(interval)
         for number, stream in enumerate(list(streams), 1):
             stream.check_client(time.monotonic(), interval)
-            if not number % _STREAMS_PER_TURN:
+            if not number % _STREAMS_PER_ITERATION:
                 await anyio.lowlevel.checkpoint()

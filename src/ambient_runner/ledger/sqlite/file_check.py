@@ -1,6 +1,6 @@
 """The database file that a ledger has opened: others can migrate, delete, replace or overwrite it.
 
-Its path, size, header and log are checked in every transaction, its schema version once another process has written.
+Its path, size, header and write-ahead log are checked in every transaction, its schema version once another process has written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ambient_runner.errors import StoreUnusable
+from ambient_runner.errors import StoreUnusable, copy_error
 from ambient_runner.ledger.process_identity import file_identity
 from ambient_runner.ledger.sqlite.connection import primary_code
 from ambient_runner.ledger.sqlite.file_header import FileHeader
@@ -41,22 +41,24 @@ class OpenedFile:
     """The file as it was opened: SQLite goes on with a file that was deleted, and would store into nothing."""
 
     def __init__(self, path: Path) -> None:
-        file = path.resolve()  # SQLite follows a link, and puts the log beside the file itself.
+        file = path.resolve()  # SQLite follows a link, and puts the write-ahead log beside the file itself.
         self._paths = (path.absolute(), file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm"))
         self._identities: tuple[tuple[int, int] | None, ...] | None = None
         self._size = 0
         """The largest size of the database so far. SQLite never makes it smaller: nothing here vacuums."""
-        self._damage: StoreUnusable | None = None
+        self._damage_error: StoreUnusable | None = None
         self._header: FileHeader | None = None
         self._index: WalIndex | None = None
 
     @property
-    def damage(self) -> StoreUnusable | None:
+    def damage_error(self) -> StoreUnusable | None:
         """The error of all transactions from now on; None if no damage was found. Unlike a missing file, damage stays."""
-        return self._damage
+        return self._damage_error
 
     def remember(self) -> None:
-        """Remember which files these are. Call it after a transaction, while its connection is open: then the log and its index exist.
+        """Record the identity of the three files.
+
+        Call it after a transaction, while its connection is open: then the write-ahead log and its index exist.
 
         The locks are in the index (-shm): a process that finds none creates another, and the two overwrite each other's commits.
         """
@@ -80,8 +82,8 @@ class OpenedFile:
 
         SQLite would create a missing file, and write into another one.
         """
-        if self._damage is not None:
-            raise StoreUnusable(self._damage.message)
+        if self._damage_error is not None:
+            raise copy_error(self._damage_error)
         if self._identities is None:
             return
         seen = self._size  # Before the file: other threads check it too, while it grows.
@@ -105,9 +107,9 @@ class OpenedFile:
                 raise self._record_damage(_DAMAGED) from error
             raise
 
-    def _record_damage(self, message: str) -> StoreUnusable:
-        self._damage = self._damage or StoreUnusable(message)
-        return StoreUnusable(self._damage.message)
+    def _record_damage(self, message: str) -> Exception:
+        self._damage_error = self._damage_error or StoreUnusable(message)
+        return copy_error(self._damage_error)
 
     def _read_identities(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_identity_of(_find_file(path)) for path in self._paths)

@@ -151,7 +151,7 @@ class SqliteLedger(ThreadedLedger):
         return Committer(self.path, self._file, self._worker, self._outage, callbacks)
 
     def _find_failure(self) -> LedgerError | None:
-        return self._file.damage or self._outage.failure
+        return self._file.damage_error or self._outage.failure
 
     async def _is_free(self, key: ThreadKey, ticket: int | None) -> bool:
         return await self._run_query(queries.is_free, self._worker, key, ticket)

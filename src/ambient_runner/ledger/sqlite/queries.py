@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.batches import slice_batch, take_batches
-from ambient_runner.ledger.damage import report_damage
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     Batch,
@@ -21,6 +20,7 @@ from ambient_runner.ledger.records import (
 )
 from ambient_runner.ledger.sqlite import row_index
 from ambient_runner.ledger.sqlite.row_index import MAX_SEQ
+from ambient_runner.ledger.thread_damage import report_thread_damage
 
 if TYPE_CHECKING:
     import sqlite3
@@ -107,7 +107,7 @@ def read_batches(
         intact = _intact_batches(key, rows, first, limit)
         batches = take_batches((slice_batch(batch, after + 1, last) for batch in intact), limit)
     if not batches and first <= min(last, indexed):
-        raise report_damage(key, f"entry {first} is missing")
+        raise report_thread_damage(key, f"entry {first} is missing")
     return batches
 
 
@@ -150,12 +150,12 @@ def _intact_batches(key: ThreadKey, rows: Iterable[Any], begin: int, limit: int)
         if first > expected or (size and first < expected):
             if size:
                 return
-            raise report_damage(key, f"entry {expected} is missing")
+            raise report_thread_damage(key, f"entry {expected} is missing")
         lines = body.split(b"\n") if isinstance(body, bytes) else []
         if len(lines) != last - first + 1:
             if size:
                 return
-            raise report_damage(key, f"entries {first} to {last} are {len(lines)} lines")
+            raise report_thread_damage(key, f"entries {first} to {last} are stored as {len(lines)} lines")
         line_bytes = len(body) - len(lines) + 1
         yield Batch(first=first, owner=owner, kind=kind, run=run_key, ts=ts, lines=lines, size=line_bytes)
         size, expected = size + len(body), last + 1

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["known_version", "prepare_database", "read_version"]
 
-_CHOOSE_FILE = "Name another file with --store sqlite:///PATH."
+_STORE_SETTING = "(`--store`, AMBIENT_STORE or `Settings(store=...)`)"
+_CHOOSE_STORE = f"Name another store {_STORE_SETTING}."
 _START_ERRORS = {
     sqlite3.SQLITE_FULL: "its disk is full. Make space, and start again.",
-    sqlite3.SQLITE_IOERR: "its disk failed, or it is not a regular file.",
+    sqlite3.SQLITE_IOERR: "its disk failed, or it is not a regular file. Check its disk and its path.",
     sqlite3.SQLITE_CANTOPEN: "it, or a file beside it, cannot be opened. Check their permissions.",
     sqlite3.SQLITE_READONLY: "it is read-only. Check its permissions.",
 }
@@ -47,7 +48,7 @@ def prepare_database(path: Path) -> None:
         make_private_dir(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
-        raise ConfigError(f"The store's file {path} cannot be opened: {error.strerror}. {_CHOOSE_FILE}") from error
+        raise ConfigError(f"The store's file {path} cannot be opened: {error.strerror}. {_CHOOSE_STORE}") from error
     try:
         with closing(connect(path)) as connection:
             _check_schema(connection, path)
@@ -56,10 +57,12 @@ def prepare_database(path: Path) -> None:
     except sqlite3.Error as error:
         if primary_code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             raise ConfigError(
-                f"{path} is not a database of this program, or it is damaged. {_CHOOSE_FILE} If it was a store, restore a backup."
+                f"{path} is not a database of this program, or it is damaged. {_CHOOSE_STORE} If it was a store, restore a backup."
             ) from error
         if (reason := _START_ERRORS.get(primary_code(error))) is not None:
-            raise ConfigError(f"The store's file {path} cannot be used: {reason} {_CHOOSE_FILE}") from error
+            raise ConfigError(
+                f"The store's file {path} cannot be used: {reason} Or name another store {_STORE_SETTING}."
+            ) from error
         raise ledger_error(error) from error
 
 
@@ -78,7 +81,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if application != APPLICATION_ID and (application or tables):
-        raise ConfigError(f"{path} is a database of another program. {_CHOOSE_FILE}")
+        raise ConfigError(f"{path} is a database of another program. {_CHOOSE_STORE}")
     if (version := read_version(connection)) > known_version():
         raise ConfigError(
             f"{path} was written by a newer version of this program (schema {version}, this one knows {known_version()}). "

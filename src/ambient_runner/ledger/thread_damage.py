@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ambient_runner.errors import ThreadDamaged
+from ambient_runner.ledger.log_context import log_context
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ambient_runner.ledger.records import ThreadKey
 
-__all__ = ["report_damage", "report_decode_errors"]
+__all__ = ["DECODE_ERRORS", "report_decode_errors", "report_thread_damage"]
+
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 
 logger = logging.getLogger(__name__)
 
 
-def report_damage(key: ThreadKey, finding: str, *, agent: str = "") -> ThreadDamaged:
+def report_thread_damage(key: ThreadKey, finding: str, *, agent: str = "") -> ThreadDamaged:
     """Log that the thread is damaged, and what was found. Return the error to raise."""
     logger.error(
         "Thread %s of %s is damaged: %s. "
@@ -28,15 +31,15 @@ def report_damage(key: ThreadKey, finding: str, *, agent: str = "") -> ThreadDam
         key.id,
         key.owner,
         finding,
-        extra={"ambient_run": "", "ambient_thread": key.id, "ambient_agent": agent},
+        extra=log_context("", key.id, agent),
     )
     return ThreadDamaged()
 
 
 @contextmanager
-def report_decode_errors(key: ThreadKey) -> Generator[None]:
-    """Report the thread as damaged if an entry or a checkpoint cannot be decoded in the `with` block. Raises: ThreadDamaged."""
+def report_decode_errors(key: ThreadKey, part: str) -> Generator[None]:
+    """Report the thread as damaged if this part of it cannot be decoded in the `with` block. Raises: ThreadDamaged."""
     try:
         yield
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise report_damage(key, "an entry or a checkpoint cannot be decoded") from error
+    except DECODE_ERRORS as error:
+        raise report_thread_damage(key, f"{part} cannot be decoded") from error
