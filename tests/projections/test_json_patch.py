@@ -79,3 +79,32 @@ def test_patches_give_the_same_one_after_the_other_as_each_on_a_new_document(pat
             assert conflict
         plain = expected
         assert msgspec.json.encode(patched.root) == msgspec.json.encode(plain)
+
+
+REPLACING_OPERATIONS: dict[str, dict[str, Any]] = {
+    "replaced": {"op": "replace", "path": "/a", "value": {"x": {"new": 1}}},
+    "added again": {"op": "add", "path": "/a", "value": {"x": {"new": 1}}},
+    "moved": {"op": "move", "from": "/c", "path": "/a"},
+    "copied": {"op": "copy", "from": "/c", "path": "/a"},
+    "shifted": {"op": "add", "path": "/list/0", "value": {"x": {"new": 1}}},
+    "removed before": {"op": "remove", "path": "/list/0"},
+}
+
+
+@pytest.mark.parametrize("name", REPLACING_OPERATIONS)
+def test_a_patch_follows_a_path_again_after_something_on_it_was_replaced(name: str) -> None:
+    """A patch keeps the last containers that it wrote to: another one may be at their path since."""
+    operations = [
+        {"op": "add", "path": "/a/x/first", "value": 1},
+        {"op": "add", "path": "/list/0/x/first", "value": 1},
+        {"op": "add", "path": "/b/x/first", "value": 1},
+        REPLACING_OPERATIONS[name],
+        {"op": "add", "path": "/a/x/last", "value": 2},
+        {"op": "add", "path": "/list/0/x/last", "value": 2},
+    ]
+    items = [{"x": {"item": number}} for number in range(3)]
+    document = {"a": {"x": {}}, "b": {"x": {}}, "c": {"x": {"old": 1}}, "list": items}
+    expected = document
+    for operation in operations:
+        expected = copy.deepcopy(apply_patch(expected, [operation]))
+    assert apply_patch(document, operations) == expected

@@ -41,6 +41,8 @@ _MAX_SHIFTED_ITEMS = 1 << 26
 
 _MAX_KEPT_COPIES = 1_000
 """Containers that are kept to be changed in place by the next patch. Some of them may be gone from the document."""
+_MAX_RECENT = 4
+"""Paths of a patch that are kept: comparing a long path with all of them must cost less than following it."""
 _UNDOABLE = frozenset({"add", "replace", "test"})
 _ABSENT = object()
 
@@ -89,7 +91,7 @@ class PatchedDocument:
     Later changes go to that copy, also those of later patches, until `freeze` says that someone else has the document.
     """
 
-    __slots__ = ("_before", "_bytes_left", "_changes", "_copies", "_last_path", "_last_written", "_shifts_left", "root")
+    __slots__ = ("_before", "_bytes_left", "_changes", "_copies", "_recent", "_shifts_left", "root")
 
     def __init__(self, document: Any) -> None:
         self.root = document
@@ -100,9 +102,8 @@ class PatchedDocument:
         self._before = document
         self._changes: list[tuple[Any, Any, Any]] | None = None
         """The changes of the last patch in containers that it found in `_copies`: container, key, old value. None if it found none."""
-        self._last_path: list[str] | None = None
-        """Path of the last write of this patch, and the container there: most patches write to one again and again."""
-        self._last_written: Any = None
+        self._recent: list[tuple[list[str], Any]] = []
+        """Paths that this patch wrote to lately, and the containers there: most patches write to a few of them again and again."""
 
     def freeze(self) -> Any:
         """Return the document as a value that no later patch changes."""
@@ -114,7 +115,7 @@ class PatchedDocument:
         """Apply a patch, all or nothing. `undo` takes it back. Raises: as `apply_patch`."""
         self._before, self._changes = self.root, None
         self._bytes_left, self._shifts_left = limit, _MAX_SHIFTED_ITEMS
-        self._last_path = self._last_written = None
+        self._recent = []
         try:
             if self._replace_key(operations):
                 return
@@ -198,7 +199,7 @@ class PatchedDocument:
         container = self._writable(path[:-1])
         if is_array(container):
             index = _resolve_key(container, path[-1], allow_end=True)
-            self._count_shift(len(container) - index)
+            self._count_shift(container, len(container) - index)
             self._record_change(container, index, _ABSENT)
             container.insert(index, value)
         else:
@@ -226,8 +227,10 @@ class PatchedDocument:
         container = self._writable(path[:-1])
         key = _resolve_key(container, path[-1])
         if is_array(container):
-            self._count_shift(len(container) - key)
-        return container.pop(key)
+            self._count_shift(container, len(container) - key)
+        removed = container.pop(key)
+        self._forget_paths_below(container, removed)
+        return removed
 
     def _move(self, source: list[str], target: list[str]) -> None:
         if target[: len(source)] == source and target != source:
@@ -235,21 +238,24 @@ class PatchedDocument:
         self._add(target, self._remove(source))
 
     def _replace_root(self, value: Any) -> None:
-        self.root, self._last_path = value, None
+        self.root, self._recent = value, []
 
     def _writable(self, path: list[str]) -> Any:
         """Return the container at the path, after copies of it and of all containers that lead to it."""
-        if path == self._last_path and id(self._last_written) in self._copies:
-            return self._last_written
-        container = self.root = self._copy_once(self.root)
+        for recent, written in self._recent:
+            if path == recent and id(written) in self._copies:
+                return written
+        container: Any = self._copy_once(self.root)
+        self.root = container
+        copies = self._copies
         # Without calls for most segments: a path may have dozens of them, and a patch thousands of paths.
         for segment in path:
-            key = segment if is_object(container) else _resolve_key(container, segment)
-            inner = container[key]
-            if id(inner) not in self._copies:
+            key = segment if container.__class__ is dict else _resolve_key(container, segment)
+            inner: Any = container[key]
+            if id(inner) not in copies:
                 container[key] = inner = self._copy_once(inner)
             container = inner
-        self._last_path, self._last_written = path, container
+        self._recent = [(path, container), *self._recent[: _MAX_RECENT - 1]]
         return container
 
     def _copy_once(self, container: Any) -> Any:
@@ -273,13 +279,21 @@ class PatchedDocument:
         return value
 
     def _record_change(self, container: Any, key: Any, old: Any) -> None:
+        self._forget_paths_below(container, old)
         if self._changes is not None:
             self._changes.append((container, key, old))
 
-    def _count_shift(self, items: int) -> None:
+    def _count_shift(self, container: Any, items: int) -> None:
         self._shifts_left -= items
         if self._shifts_left < 0:
             raise PatchTooLarge
+        if items:  # What follows in the array has other paths now.
+            self._forget_paths_below(container, container)
+
+    def _forget_paths_below(self, container: Any, old: Any) -> None:
+        """Forget the recent paths but that of this container, of which `old` is no member any more: some may have led through it."""
+        if isinstance(old, (dict, list)) and len(self._recent) > 1:
+            self._recent = [found for found in self._recent if found[1] is container]
 
 
 def _can_undo(operations: Sequence[dict[str, Any]]) -> bool:
