@@ -2,7 +2,7 @@
 
 RunnerError                     code, status; the message defaults to the docstring
 ├── Refused            4xx      nothing was started
-│   ├── InvalidCursor / InvalidPatch / InvalidFeedback / InvalidMethod 400 · Unauthorized 401
+│   ├── InvalidCursor / InvalidPatch / InvalidFeedback / InvalidMethod / MalformedRequest 400 · Unauthorized 401
 │   ├── Forbidden / FileWithheld / AudienceNotOpen 403
 │   ├── UnknownAgent / UnknownThread / UnknownRun / UnknownMessage / UnknownRepo / UnknownFile 404
 │   ├── RequestTimedOut 408
@@ -290,6 +290,13 @@ class CredentialsInUrl(InvalidInput):
     """The URL has credentials in it. Revoke them, send the URL without, and give a token to this server's credentials instead."""
 
     code = "credentials_in_url"
+
+
+class MalformedRequest(Refused):
+    """The request is not valid HTTP/1.1, and its connection is closed. Send plain HTTP to this port, not HTTPS, and one valid length."""
+
+    code = "malformed_request"
+    status = 400
 
 
 class HeadersTooLarge(Refused):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -148,3 +149,27 @@ async def test_an_absolute_target_for_this_machine_is_served() -> None:
     async with served(our_app()) as server, server.connect() as client:
         await client.send(b"GET http://127.0.0.1:8000/thread/list HTTP/1.1\r\n" + HOST + b"\r\n")
         assert (await client.read_response())[0] == 200
+
+
+JSON = b"Content-Type: application/json\r\n"
+MALFORMED_REQUESTS = {
+    "no HTTP": b"hello\r\n\r\n",
+    "HTTPS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(200)),
+    "a length that is no number": b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: ten\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "a length and chunks": b"POST / HTTP/1.1\r\n"
+    + HOST
+    + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a chunk without a size": b"POST / HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    "a header without a colon": b"GET /health HTTP/1.1\r\n" + HOST + b"nonsense\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED_REQUESTS)
+async def test_a_request_that_is_no_http_gets_an_error_as_all_others(name: str) -> None:
+    """It got a line of plain text that did not say what to do."""
+    async with served(our_app()) as server, server.connect() as client:
+        await client.send(MALFORMED_REQUESTS[name])
+        answer = await client.read_to_end()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "malformed_request"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from ambient_runner.errors import HeadersTooLarge, RequestTimedOut
+from ambient_runner.errors import HeadersTooLarge, MalformedRequest, RequestTimedOut
 from ambient_runner.server import metrics
 from ambient_runner.server.error_responses import response_for
 
@@ -188,6 +188,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         elif self._is_in_body and not self._is_responding():
             self._start_timer(self.limits.unread_body_timeout)
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no HTTP. Called by uvicorn."""
+        self._refuse(MalformedRequest())
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._start_read_timer()
@@ -277,9 +281,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._is_refused:
             return
         self._is_refused = True
-        if self._is_responding():
-            self.transport.abort()
-            return
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started:
+                self.transport.abort()
+                return
+            # As uvicorn does for a client that is gone: the app gets a disconnect, and nothing that it sends is written.
+            cycle.disconnected = True
+            cycle.message_event.set()
         self._unset_keepalive_if_required()
         response = response_for(error, "A request")
         headers = [*self.server_state.default_headers, *response.raw_headers, (b"connection", b"close")]
