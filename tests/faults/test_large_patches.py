@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.json_patch import PatchTooLarge, apply_patch
+from ambient_runner.projections.json_patch import PatchTooLarge, apply_patch, is_object
+from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import ActivityDelta, ActivitySnapshot, Custom, Event, StateDelta, StateSnapshot
 from ambient_runner.protocol.limits import MAX_PATCH_OPERATIONS
 from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
@@ -84,6 +86,24 @@ def test_f24_the_cost_of_a_patch_is_linear_in_its_operations(shape: str) -> None
         return partial(apply_patch, make_document(size), make_operations(size))
 
     assert cpu_ratio(patch(10_000), patch(1_000)) < 25
+
+
+def patched_activity(content: dict[str, Any], patches: Sequence[list[dict[str, Any]]]) -> Transcript:
+    transcript = Transcript()
+    transcript.apply(ActivitySnapshot(message_id="m", activity_type="plan", content=content))
+    for patch in patches:
+        transcript.apply(ActivityDelta(message_id="m", activity_type="plan", patch=patch))
+    return transcript
+
+
+def test_f24_patches_of_an_activity_in_a_row_copy_it_once() -> None:
+    """The whole activity was copied for every patch, however little that changed."""
+    patches = [[{"op": "replace", "path": f"/{at}", "value": -1}] for at in range(500)]
+
+    def fold(size: int) -> Callable[[], object]:
+        return partial(patched_activity, {str(at): at for at in range(size)}, patches)
+
+    assert cpu_ratio(fold(50_000), fold(500)) < 25
 
 
 def drops_of(events: Sequence[Event]) -> list[Any]:
@@ -217,3 +237,25 @@ def test_f24_a_patch_means_the_same_as_its_operations_one_by_one(
     else:
         assert json.dumps(apply_patch(document, operations)) == json.dumps(expected)
     assert (document, operations) == before
+
+
+@given(document=st.dictionaries(st.sampled_from("abc"), VALUES), patches=st.lists(OPERATIONS, max_size=4))
+def test_f24_patches_of_an_activity_do_not_change_what_was_read_before(
+    document: dict[str, Any], patches: list[list[dict[str, Any]]]
+) -> None:
+    """Patches in a row change one copy of the content, until somebody reads it."""
+    before = copy.deepcopy((document, patches))
+    transcript = patched_activity(document, ())
+    expected: Any = document
+    read: list[tuple[Any, str]] = [(document, json.dumps(document))]
+    for patch in patches:
+        with suppress(PatchConflict):
+            after = apply_patch(expected, patch)
+            expected = after if is_object(after) else expected
+        transcript.apply(ActivityDelta(message_id="m", activity_type="plan", patch=patch))
+        content = transcript.messages()[0].content
+        read.append((content, json.dumps(content)))
+    unread = patched_activity(document, patches).messages()[0].content
+    assert json.dumps(unread) == read[-1][1] == json.dumps(expected)
+    assert [json.dumps(content) for content, _ in read] == [text for _, text in read]
+    assert (document, patches) == before

@@ -66,17 +66,17 @@ def apply_patch(document: Any, operations: Sequence[dict[str, Any]], *, limit: i
     return patched.root
 
 
-def apply_bounded_patch(document: Any, operations: Sequence[dict[str, Any]]) -> Any:
-    """Return the patched document, which becomes part of a message. The result is measured only if the patch can amplify or nests deep.
+def apply_bounded_patch(document: PatchedDocument, operations: Sequence[dict[str, Any]]) -> None:
+    """Patch a document that becomes part of a message, all or nothing. It is measured only if the patch can amplify or nests deep.
 
     Raises: PatchConflict if it does not apply, or if the result is too large or too deep for an event.
     """
-    after = apply_patch(document, operations)
+    document.apply(operations)
     if any(map(_can_amplify, operations)) and (
-        nesting_depth(after) > MAX_MESSAGE_DEPTH or encoded_size(after) > MAX_STATE_BYTES
+        nesting_depth(document.root) > MAX_MESSAGE_DEPTH or encoded_size(document.root) > MAX_STATE_BYTES
     ):
+        document.undo()
         raise PatchConflict
-    return after
 
 
 def _can_amplify(operation: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""A message of a Transcript while its events come: the deltas not joined yet, and the memory that it takes. Pure."""
+"""A message of a Transcript while its events come: the deltas and patches not joined yet, and the memory that it takes. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from ambient_runner.errors import PatchConflict
+from ambient_runner.projections.json_patch import PatchedDocument, apply_bounded_patch, is_object
 from ambient_runner.protocol.events import AssistantMessage, FunctionCall
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ambient_runner.protocol.events import Message, ToolCall
 
 __all__ = ["StreamedCall", "StreamedMessage", "estimate_message_bytes"]
@@ -41,9 +45,9 @@ class StreamedCall:
 
 
 class StreamedMessage:
-    """A message that changes, with the deltas and calls that came since it was last joined."""
+    """A message that changes, with the deltas, patches and calls that came since it was last joined."""
 
-    __slots__ = ("calls", "deltas", "has_changed_calls", "initial_bytes", "message")
+    __slots__ = ("_patched", "calls", "deltas", "has_changed_calls", "initial_bytes", "message")
 
     def __init__(self, message: Message, initial_bytes: int = 0) -> None:
         self.message = message
@@ -53,11 +57,32 @@ class StreamedMessage:
         self.calls: list[StreamedCall] = []
         self.has_changed_calls = False
         """True if a call has changed since the message was last joined."""
+        self._patched: PatchedDocument | None = None
+        """The content of an activity since a patch changed it: consecutive patches copy it once."""
         if isinstance(message, AssistantMessage) and message.tool_calls:
             self.calls = [StreamedCall(call) for call in message.tool_calls]
 
     def has_text(self) -> bool:
-        return bool(self.deltas or self.message.content)
+        return bool(self.deltas or (self._patched.root if self._patched else self.message.content))
+
+    def replace_message(self, message: Message) -> None:
+        """Put a message in the place of this one: without its deltas, patches and calls."""
+        self.message, self.has_changed_calls, self._patched = message, False, None
+        self.calls.clear()
+        self.deltas.clear()
+
+    def try_patch(self, operations: Sequence[dict[str, Any]]) -> bool:
+        """Apply a patch to the content of an activity. Return False, and change nothing, if it does not apply or is not an object then."""
+        patched = self._patched or PatchedDocument(self.message.content)
+        try:
+            apply_bounded_patch(patched, operations)
+        except PatchConflict:
+            return False
+        if not is_object(patched.root):
+            patched.undo()
+            return False
+        self._patched = patched
+        return True
 
     def join_deltas(self) -> Message:
         if self.deltas:
@@ -65,6 +90,9 @@ class StreamedMessage:
             text = (content if isinstance(content, str) else "") + "".join(self.deltas)
             self.message = replace(self.message, content=text)
             self.deltas.clear()
+        if self._patched:
+            self.message = replace(self.message, content=self._patched.freeze())
+            self._patched = None
         if self.has_changed_calls:
             self.message = replace(self.message, tool_calls=[call.join_deltas() for call in self.calls])
             self.has_changed_calls = False

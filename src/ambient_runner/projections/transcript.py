@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec.structs import replace
 
-from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.json_patch import apply_bounded_patch
 from ambient_runner.projections.safe_metadata import is_summary, without_summary_mark
 from ambient_runner.projections.streamed_message import StreamedCall, StreamedMessage, estimate_message_bytes
 from ambient_runner.protocol.events import (
@@ -424,9 +422,7 @@ class Transcript:
     def _replace_message(self, streamed: StreamedMessage, message: Message) -> None:
         for call in streamed.calls:
             self._calls.pop(call.call.id, None)
-        streamed.message, streamed.has_changed_calls = message, False
-        streamed.calls.clear()
-        streamed.deltas.clear()
+        streamed.replace_message(message)
         self._streamed[streamed].clear()
 
     def _apply_activity_delta(self, event: ActivityDelta) -> None:
@@ -434,14 +430,11 @@ class Transcript:
         old = _latest(item) if item is not None else None
         if item is None or not isinstance(old, ActivityMessage):
             return
+        streamed = self._change(item)
         message = replace(old, metadata=_merge_metadata(old.metadata, event.metadata))
-        try:
-            content = apply_bounded_patch(message.content, event.patch)
-        except PatchConflict:
-            content = None  # As in the client: the metadata is merged, the content stays.
-        if isinstance(content, dict):
-            message = replace(message, content=content, activity_type=event.activity_type)
-        self._change(item).message = message
+        if streamed.try_patch(event.patch):
+            message = replace(message, activity_type=event.activity_type)
+        streamed.message = message  # As in the client: the metadata is merged, also if the content stays.
 
     def _apply_encrypted_value(self, event: ReasoningEncryptedValue) -> None:
         if event.subtype == "message":

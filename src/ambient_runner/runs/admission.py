@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -10,15 +11,16 @@ import anyio
 from ambient_runner.errors import (
     AgentLoop,
     AgentMismatch,
+    EntriesDropped,
     IdempotencyConflict,
     RunGone,
     ThreadBusy,
     ThreadExists,
 )
 from ambient_runner.ledger.base import LeaseHeld
-from ambient_runner.ledger.records import RUNTIME
-from ambient_runner.protocol.events import RunStarted, decode_event
+from ambient_runner.protocol.events import RunStarted
 from ambient_runner.runs import metrics
+from ambient_runner.runs.event_reader import find_run_start
 from ambient_runner.runs.run import Started
 
 if TYPE_CHECKING:
@@ -120,15 +122,11 @@ class Admission:
         """Return True if the run was started with the newest message of this request."""
         if request.input.resume or not request.input.messages:
             return False
-        newest, position = request.input.messages[-1].id, info.first - 1
-        # The facts before RUN_STARTED may be longer than one read: the input, and the copy that a fork begins with.
-        while batches := await self._ledger.read_batches(info.thread, position, limit=1 << 16):
-            for batch in batches:
-                if batch.owner == RUNTIME and batch.run == info.key:
-                    started = decode_event(batch.lines[0])
-                    accepted = started.input.messages if isinstance(started, RunStarted) and started.input else []
-                    return any(message.id == newest for message in accepted)
-            position = batches[-1].last
+        with suppress(EntriesDropped):
+            began = await find_run_start(self._ledger, info)
+            started = began[1] if began else None
+            accepted = started.input.messages if isinstance(started, RunStarted) and started.input else []
+            return any(message.id == request.input.messages[-1].id for message in accepted)
         return False
 
     async def _when_busy(

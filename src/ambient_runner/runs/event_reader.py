@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Started
 
 
+_MAX_FACTS_BEFORE_START = 3
+"""Facts before the RUN_STARTED of a run, at most: the copy of a fork, the input, a rewind."""
+_START_BYTES = 1 << 16
+"""Bytes of a read for the start of a run: RUN_STARTED is among them unless its input is large."""
+
+
 async def follow_batches(ledger: Ledger, key: ThreadKey, after: int = 0) -> AsyncGenerator[Batch, None]:
     """Yield every batch of a thread after a seq, then live ones. Never ends by itself. Raises: as `Tail.next_batches`."""
     async with ledger.tail(key, after) as tail:
@@ -46,13 +52,13 @@ async def follow_run(ledger: Ledger, started: Started) -> AsyncGenerator[Event, 
 
 
 async def read_stored_batches(
-    ledger: Ledger, key: ThreadKey, after: int, *, until: int | None = None, epoch: str = ""
+    ledger: Ledger, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
 ) -> AsyncGenerator[Batch, None]:
-    """Yield the stored batches of a thread after a seq, a mebibyte at a time.
+    """Yield the stored batches of a thread after a seq, `limit` bytes at a time, or one entry.
 
     Raises: EntriesDropped if retention drops some of them meanwhile; UnknownThread if the thread with that epoch was erased; LedgerError.
     """
-    while batches := await ledger.read_batches(key, after, until=until, epoch=epoch):
+    while batches := await ledger.read_batches(key, after, until=until, limit=limit, epoch=epoch):
         if batches[0].first != after + 1:
             raise EntriesDropped
         for batch in batches:
@@ -75,6 +81,22 @@ async def read_run_structure(
                     events = [decode_event(line) for line in without_deltas(batch.lines)]
                 yield batch.last, events
         position = batches[-1].last
+
+
+async def find_run_start(ledger: Ledger, run: RunInfo, *, epoch: str = "") -> tuple[int, Event] | None:
+    """Return the first event of a run, its RUN_STARTED, with its commit time; None if it is not stored yet.
+
+    The facts before it may be longer than one read: the input, and the copy that a fork begins with.
+    Raises: EntriesDropped if retention has dropped some of them; UnknownThread if the thread with that epoch was erased; LedgerError.
+    """
+    last = run.first + _MAX_FACTS_BEFORE_START
+    stored = read_stored_batches(ledger, run.thread, run.first - 1, until=last, epoch=epoch, limit=_START_BYTES)
+    async with aclosing(stored) as batches:
+        async for batch in batches:
+            if batch.owner == RUNTIME and batch.run == run.key:
+                with report_decode_errors(run.thread, f"entry {batch.first}"):
+                    return batch.ts, decode_event(batch.lines[0])
+    return None
 
 
 async def find_newest_ended_run(ledger: Ledger, info: ThreadInfo) -> RunInfo | None:

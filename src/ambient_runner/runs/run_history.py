@@ -10,6 +10,7 @@ from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.ledger.thread_damage import report_decode_errors
 from ambient_runner.projections.thread_status import run_status
 from ambient_runner.protocol.events import RunError, RunFinished, RunStarted, decode_event
+from ambient_runner.runs.event_reader import find_run_start
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, TokenUsage
 
 __all__ = ["RunDetails", "list_retained_runs"]
-
-_MAX_FACTS = 3
-"""Facts before the RUN_STARTED of a run, at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +47,8 @@ async def list_retained_runs(ledger: Ledger, info: ThreadInfo, *, limit: int, be
 
 
 async def _read_details(ledger: Ledger, info: ThreadInfo, run: RunInfo) -> RunDetails:
-    began = await _find_event(ledger, info, run, run.first, run.first + _MAX_FACTS)
-    ended = await _find_event(ledger, info, run, run.last, run.last) if run.last else None
+    began = await find_run_start(ledger, run, epoch=info.epoch)
+    ended = await _read_last_event(ledger, info, run) if run.last else None
     if began is None or (run.last and ended is None):
         raise EntriesDropped
     started_at, started = began
@@ -68,11 +66,9 @@ async def _read_details(ledger: Ledger, info: ThreadInfo, run: RunInfo) -> RunDe
     )
 
 
-async def _find_event(
-    ledger: Ledger, info: ThreadInfo, run: RunInfo, first: int, last: int
-) -> tuple[int, Event] | None:
-    """Return the first event of the run among these entries, with its commit time."""
-    for batch in await ledger.read_batches(info.key, first - 1, until=last, epoch=info.epoch):
+async def _read_last_event(ledger: Ledger, info: ThreadInfo, run: RunInfo) -> tuple[int, Event] | None:
+    """Return the event that ended the run, with its commit time. It is one entry, which one read returns, however large."""
+    for batch in await ledger.read_batches(info.key, run.last - 1, until=run.last, epoch=info.epoch):
         if batch.owner == RUNTIME and batch.run == run.key:
             with report_decode_errors(info.key, f"entry {batch.first}"):
                 return batch.ts, decode_event(batch.lines[0])

@@ -7,8 +7,6 @@ ledger is the truth; every view can be folded again from it.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -19,7 +17,7 @@ from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.ledger.thread_damage import report_decode_errors, report_thread_damage
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import is_terminal_line
-from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
+from ambient_runner.runs.executor import LARGE_BYTES, TimeSlice, run_in_thread_if_large
 from ambient_runner.runs.keyed_locks import KeyedLocks
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 _MIN_SLICE_LINES = 16
 """Lines that are folded before the first look at the time. Most take microseconds, a patch of a wide state some milliseconds."""
-_MAX_FOLD_SECONDS = 0.005
-"""Seconds of folding after which other tasks may run."""
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
 _MAX_ATTEMPTS = 100
@@ -102,15 +98,13 @@ async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None,
 
 async def _restore_checkpoint(checkpoint: Checkpoint) -> ThreadView:
     """Return the view of a checkpoint. Other tasks may run between its parts when that takes long. Raises: LedgerError."""
-    started_at = time.monotonic()
     view = await run_in_thread_if_large(
         len(checkpoint.body), ThreadView.from_checkpoint, checkpoint.seq, checkpoint.body
     )
     parts: list[StoredMessages] = []
+    time_slice = TimeSlice()
     for part in checkpoint.parts:
-        if time.monotonic() - started_at > _MAX_FOLD_SECONDS:
-            await asyncio.sleep(0)
-            started_at = time.monotonic()
+        await time_slice.yield_if_spent()
         parts.append(view.restore_part(part))
     if view.checkpoint is not None:
         view.checkpoint = view.checkpoint._replace(parts=tuple(parts))
@@ -133,34 +127,27 @@ async def advance_view(
 
 async def _fold_batches(view: ThreadView, batches: Iterable[Batch]) -> None:
     """Fold batches into a view that nobody else has yet. Other tasks may run meanwhile when that takes long."""
-    started_at = time.monotonic()
+    time_slice = TimeSlice()
     for batch in batches:
-        if len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES:
-            await _fold_batch(view, batch)
-            started_at = time.monotonic()
-            continue
-        view.apply(batch)
-        if time.monotonic() - started_at > _MAX_FOLD_SECONDS:
-            await asyncio.sleep(0)
-            started_at = time.monotonic()
+        await fold_batch(view, batch, time_slice)
 
 
-async def _fold_batch(view: ThreadView, batch: Batch) -> None:
-    """Fold one batch, which is large, in parts."""
-    if batch.text is not None:
+async def fold_batch(view: ThreadView, batch: Batch, time_slice: TimeSlice) -> None:
+    """Fold one batch into a view that nobody else has yet. Other tasks may run meanwhile when the time slice is spent."""
+    if batch.text is None and (len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES):
+        await _fold_in_parts(view, batch, time_slice)
+    else:
         view.apply(batch)
-        return
+        await time_slice.yield_if_spent()
+
+
+async def _fold_in_parts(view: ThreadView, batch: Batch, time_slice: TimeSlice) -> None:
     at, line_count = 0, _MIN_SLICE_LINES
     while at < len(batch.lines):
-        started_at = time.monotonic()
         piece = slice_batch(batch, batch.first + at, batch.first + at + line_count - 1)
         await run_in_thread_if_large(_longest_line(piece), view.apply, piece)
         at += line_count
-        if time.monotonic() - started_at > _MAX_FOLD_SECONDS:
-            line_count = _MIN_SLICE_LINES
-            await asyncio.sleep(0)
-        else:
-            line_count *= 2
+        line_count = _MIN_SLICE_LINES if await time_slice.yield_if_spent() else line_count * 2
 
 
 def _longest_line(batch: Batch) -> int:

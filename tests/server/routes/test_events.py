@@ -376,6 +376,38 @@ async def test_an_active_run_is_listed_without_an_end() -> None:
     assert not {"last", "endedAt"} & run.keys()
 
 
+LARGE_INPUTS: dict[str, Any] = {
+    "an image": {
+        "messages": [
+            {
+                "id": "u1",
+                "role": "user",
+                "content": [
+                    {"type": "image", "source": {"type": "data", "value": "QUJD" * 150_000, "mimeType": "image/png"}}
+                ],
+            }
+        ]
+    },
+    "many messages": {"messages": [{"id": f"message-{at:030}", "role": "user", "content": "x"} for at in range(9_999)]},
+    "a wide state": {"state": {f"key{at}": at for at in range(50_000)}},
+    "a long text": {"messages": [{"id": "u1", "role": "user", "content": "word " * 200_000}]},
+}
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("name", LARGE_INPUTS)
+async def test_a_run_with_a_large_input_is_listed(name: str, store: str, tmp_path: Path) -> None:
+    """The thread was reported as damaged: its input and RUN_STARTED were longer together than one read."""
+    location = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/ledger.db"
+    async with demo(dataclasses.replace(SETTINGS, store=location)) as client:
+        posted = await client.post("/", json=run_body("say hi") | LARGE_INPUTS[name])
+        answer = await client.get("/threads/t/runs")
+    assert (posted.status_code, answer.status_code) == (200, 200)
+    assert [(run["run"], run["status"]) for run in answer.json()["runs"]] == [
+        (posted.headers["x-ambient-run"], "finished")
+    ]
+
+
 async def test_the_runs_of_a_stored_thread_are_found_after_a_restart(tmp_path: Path) -> None:
     settings = dataclasses.replace(SETTINGS, store=f"sqlite:///{tmp_path}/ledger.db")
     async with demo(settings) as client:

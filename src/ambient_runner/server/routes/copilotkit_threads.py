@@ -9,14 +9,16 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from ambient_runner.errors import IdempotencyConflict, InvalidInput
-from ambient_runner.ledger.records import Batch, ThreadLabels
+from ambient_runner.ledger.batches import slice_batch
+from ambient_runner.ledger.records import ThreadLabels
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.copilotkit import CLIENT_VERSION, inspector_message, thread_row
 from ambient_runner.protocol.copilotkit_input import parse_annotation
 from ambient_runner.protocol.profiles import profile_for_version
 from ambient_runner.runs.event_reader import read_stored_batches
-from ambient_runner.runs.view_cache import load_view, read_despite_retention, require_thread
+from ambient_runner.runs.executor import TimeSlice
+from ambient_runner.runs.view_cache import fold_batch, load_view, read_despite_retention, require_thread
 from ambient_runner.server.bounded_send import LargeJsonResponse
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import parse_thread_id
@@ -27,12 +29,9 @@ from ambient_runner.services.feedback import read_feedback
 from ambient_runner.services.feedback_events import has_feedback_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fastapi import Request, Response
 
     from ambient_runner.ledger.records import ThreadInfo
-    from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.copilotkit_input import Annotation
     from ambient_runner.runs.run import Actor
     from ambient_runner.runs.runner import Runner
@@ -91,7 +90,12 @@ class CopilotKitThreads:
     async def inspect_messages(self, actor: Actor, thread_id: str) -> Response:
         """Return the messages of a thread. Raises: UnknownThread."""
         snapshot = await read_messages(self._runtime, actor.thread_key(thread_id))
-        return self._large_response({"messages": [inspector_message(message) for message in snapshot.messages]})
+        rows: list[msgspec.Raw] = []
+        time_slice = TimeSlice()
+        for message in snapshot.messages:
+            rows.append(msgspec.Raw(msgspec.json.encode(inspector_message(message))))
+            await time_slice.yield_if_spent()
+        return self._large_response({"messages": rows})
 
     async def inspect_state(self, actor: Actor, thread_id: str) -> Response:
         """Return the visible state of a thread. Raises: UnknownThread."""
@@ -152,20 +156,17 @@ class CopilotKitThreads:
         after = max(info.first - 1, info.last - _MAX_EVENTS)
         view = await load_view(runner.ledger, info.key, until=after, epoch=info.epoch)
         lines: list[bytes] = []
+        time_slice = TimeSlice()
         stored = read_stored_batches(runner.ledger, info.key, after, until=info.last, epoch=info.epoch)
         async with aclosing(stored) as batches:
             async for batch in batches:
-                lines += _render_batch(framer, view, batch)
+                for seq in range(batch.first, batch.last + 1):
+                    entry = slice_batch(batch, seq, seq)
+                    await fold_batch(view, entry, time_slice)
+                    contexts = {at: framer.read_view(entry, at, view) for at in framer.view_seqs(entry)}
+                    lines += framer.render(entry, contexts).splitlines()
+                    await time_slice.yield_if_spent()
         return lines
-
-
-def _render_batch(framer: Framer, view: ThreadView, batch: Batch) -> Iterator[bytes]:
-    """Yield the events of a batch as lines. The view, which ends before the batch, is advanced by it."""
-    for seq, line in enumerate(batch.lines, batch.first):
-        entry = Batch(first=seq, owner=batch.owner, kind=batch.kind, run=batch.run, ts=batch.ts, lines=[line])
-        view.apply(entry)
-        contexts = {at: framer.read_view(entry, at, view) for at in framer.view_seqs(entry)}
-        yield from framer.render(entry, contexts).splitlines()
 
 
 def _to_feedback(annotation: Annotation) -> Feedback:
