@@ -89,3 +89,21 @@ async def test_m9_many_parts_in_the_history_of_a_thread_delay_no_later_run() -> 
                 return await post(client, messages=[{"id": f"m{next(messages)}", "role": "user", "content": "hello"}])
 
             assert await shortest_pause(measure, MAX_PAUSE) < MAX_PAUSE
+
+
+async def test_m9_a_thread_of_very_many_messages_delays_nobody_with_each_run() -> None:
+    """A request of one word on a thread of 100,000 messages stopped the event loop for 327 ms."""
+    messages = count()
+
+    def new_messages(number: int) -> list[dict[str, str]]:
+        return [{"id": f"m{next(messages)}", "role": "user", "content": "hello"} for _ in range(number)]
+
+    with unless_hung():
+        async with client_of(create_app(SERVER_KEEPS_HISTORY, {"demo": DemoBridge()})) as client:
+            for _ in range(5):
+                await post(client, messages=new_messages(9_999))
+
+            async def measure() -> float:
+                return await post(client, messages=new_messages(1))
+
+            assert await shortest_pause(measure, MAX_PAUSE) < MAX_PAUSE
