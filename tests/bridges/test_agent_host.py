@@ -127,10 +127,11 @@ class ReaderBridge(Bridge):
         return self.made[-1]
 
 
-async def test_the_models_of_a_long_thread_are_used_again_unless_a_run_keeps_or_changes_them() -> None:
+@pytest.mark.parametrize("text", ["hi", "long " * 2_000], ids=["on the event loop", "in a thread"])
+async def test_the_models_of_a_long_thread_are_used_again_unless_a_run_keeps_or_changes_them(text: str) -> None:
     bridge = ReaderBridge()
     async with running(AgentHost("agent", bridge)) as runner:
-        await events_of(runner, await runner.start(request(*(user(f"u{number}") for number in range(300)))))
+        await events_of(runner, await runner.start(request(*(user(f"u{number}", text) for number in range(300)))))
         for message in ("keep", "then", "change", "last", "end"):
             await one_run(runner, message)
     (adapter,) = bridge.made

@@ -38,6 +38,7 @@ from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.errors import BridgeTimeout
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import Tool
+from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering import merge_prop_rules
 from ambient_runner.runs.run import as_current_run
@@ -127,16 +128,19 @@ class AgentHost:
 
     async def _prepare_run(self, run: Run) -> tuple[RunAgentInput, _CachedAdapter]:
         """Return the input as models, and the adapter that gets it."""
-        if len(run.input.messages) < _MIN_SHARED_MESSAGES:
+        is_long = len(run.input.messages) >= _MIN_SHARED_MESSAGES
+        if not is_long and run.size <= LARGE_BYTES:
             run_input = input_to_agui(run.input)
             return run_input, await self._acquire_adapter(run, run_input)
         # The server writes RUN_STARTED to the socket before the conversion begins.
         await anyio.lowlevel.checkpoint()
         slot = (run.thread, run.actor)
-        models = self._recent_models.take(slot)
-        run_input = input_to_agui(run.input, models)
+        is_shared = is_long and self._recent_models.can_keep(len(run.input.messages))
+        models = self._recent_models.take(slot) if is_shared else None
+        run_input = await run_in_thread_if_large(run.size, input_to_agui, run.input, models)
         cached = await self._acquire_adapter(run, run_input)
-        self._recent_models.put(slot, models)
+        if models is not None:
+            self._recent_models.put(slot, models)
         return run_input, cached
 
     def check_run(self, run: Run) -> None:

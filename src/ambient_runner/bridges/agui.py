@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.toolkit.callbacks import accepts_argument, call_hook, required_parameters, stream_hook
 from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
+from ambient_runner.bridges.toolkit.run_input import read_run_input
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
 from ambient_runner.bridges.toolkit.tools import declare_tool
 from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.reserved_events import to_plain_event
 from ambient_runner.runs.isolate import isolate
@@ -85,7 +85,9 @@ class AGUIAdapter:
     async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
         run = await self._run_function()
         if input.tools:
-            tools = Toolbox(input_from_agui(input).tools, [tool.name for tool in await self._list_tools(self._agent)])
+            tools = Toolbox(
+                (await read_run_input(input)).tools, [tool.name for tool in await self._list_tools(self._agent)]
+            )
             input = _with_tools(input, tools)  # noqa: A001  the adapter contract's name
             for event in tools.dropped_events():
                 yield event

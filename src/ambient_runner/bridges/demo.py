@@ -18,10 +18,10 @@ from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, P
 from ambient_runner.bridges.toolkit.agui_events import events_for_caller
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.run_input import read_run_input
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
 from ambient_runner.bridges.toolkit.tools import declare_tool
 from ambient_runner.errors import RunInterrupted
-from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import Event, Interrupt, TextMessageContent, TextMessageEnd, TextMessageStart
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class DemoAdapter:
 
     async def _run_command(self, run_input: RunAgentInput) -> AsyncGenerator[Event, None]:
         if run_input.tools:
-            for event in Toolbox(input_from_agui(run_input).tools, [_WEATHER_TOOL.name]).dropped_events():
+            for event in Toolbox((await read_run_input(run_input)).tools, [_WEATHER_TOOL.name]).dropped_events():
                 yield event
         command, turn = _parse_command(run_input, self._new_id)
         self._turn, self._stop = turn, anyio.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from ambient_runner.protocol.message_models import MessageModels
+from ambient_runner.protocol.message_models import BYTES_PER_MODEL, MessageModels
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadKey
@@ -22,6 +22,10 @@ class RecentModels:
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._models: OrderedDict[tuple[ThreadKey, Actor], MessageModels] = OrderedDict()
+
+    def can_keep(self, message_count: int) -> bool:
+        """Return False if the models of so many text messages are not kept: preparing them for the next run would be wasted."""
+        return message_count * BYTES_PER_MODEL <= self._max_bytes
 
     def take(self, slot: tuple[ThreadKey, Actor]) -> MessageModels:
         """Remove and return the models of a thread, for one run; none yet if they are not known."""

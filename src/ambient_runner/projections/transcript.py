@@ -150,6 +150,10 @@ class Transcript:
         """Return the id of the last message; empty if there is none."""
         return _latest(self._order[-1]).id if self._order else ""
 
+    @property
+    def message_count(self) -> int:
+        return len(self._order)
+
     def all_ids(self) -> set[str]:
         """Return the ids of all messages and tool calls, also of removed messages. None of them may be used for a new one."""
         return {*self._by_id, *self._calls, *self.removed_ids}

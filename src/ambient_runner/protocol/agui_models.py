@@ -18,6 +18,7 @@ import pydantic_core
 from msgspec.structs import replace
 
 from ambient_runner.protocol import events
+from ambient_runner.protocol.agui_batches import MAX_BATCH, count_models, validate_messages
 from ambient_runner.protocol.agui_messages import copy_text_messages
 from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.event_limits import limit_event
@@ -88,11 +89,12 @@ def input_to_agui(run_input: RunAgentInput, reused: MessageModels | None = None)
     copied = reused.convert(run_input.messages) if reused is not None else copy_text_messages(run_input.messages)
     pairs = zip(run_input.messages, copied, strict=True)
     others = [] if all(copied) else [message for message, model in pairs if model is None]
-    wire = msgspec.to_builtins(replace(run_input, messages=others))
+    is_split = bool(others) and count_models(others) > MAX_BATCH
+    wire = msgspec.to_builtins(replace(run_input, messages=[] if is_split else others))
     wire.setdefault("state", {})
     wire.setdefault("forwardedProps", {})
     converted = ag.RunAgentInput.model_validate(wire)
-    rest = iter(converted.messages)
+    rest = iter(validate_messages(others) if is_split else converted.messages)
     converted.messages = [next(rest) if model is None else model for model in copied] if others else copied
     return converted
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Message
 
-__all__ = ["MessageModels"]
+__all__ = ["BYTES_PER_MODEL", "MessageModels"]
 
-_BYTES_PER_MODEL = 1024
+BYTES_PER_MODEL = 1024
 """Bytes of a model and of what it is compared with, without its text."""
 
 _get_fields, _get_fields_set, _get_extra = (
@@ -84,7 +84,7 @@ class MessageModels:
         """Return the bytes of the models from this message on. Their texts are counted as they were: a run may have changed the models."""
         pairs = zip(self._messages[start:], self._models[start:], strict=True)
         texts = (message.content for message, model in pairs if model is not None)
-        return sum(_BYTES_PER_MODEL + len(text) for text in texts if isinstance(text, str))
+        return sum(BYTES_PER_MODEL + len(text) for text in texts if isinstance(text, str))
 
 
 def _count_common(old: list[Message], new: Sequence[Message]) -> int:

@@ -145,6 +145,8 @@ class Run:
     actor: Actor
     trace_id: str
     input: RunAgentInput
+    size: int = 0
+    """Bytes of JSON of the input, about, counted until it is large: work on it belongs in a worker thread then (`executor.py`)."""
     epoch: str = ""
     """The thread's random tag, which threads of the same id in another store do not have."""
     accepted: tuple[Message, ...] = ()

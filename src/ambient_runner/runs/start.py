@@ -25,8 +25,10 @@ from ambient_runner.protocol.events import (
     type_of_line,
 )
 from ambient_runner.protocol.limits import MAX_EVENT_BYTES
+from ambient_runner.protocol.message_values import measure_messages
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.approvals import check_answers, edit_events, new_digest_key
+from ambient_runner.runs.executor import LARGE_BYTES
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.input_acceptance import accept_input, initial_state
 from ambient_runner.runs.lowering import LeftOut, check_media_urls, lower_messages, lower_props
@@ -228,6 +230,7 @@ def _build_run(
         digest_key=new_digest_key(),
         resumes=_resumed_run(view, accepted),
         input=_agent_input(request.input, accepted, state, props),
+        size=request.size + view.state.measure_size(LARGE_BYTES) + measure_messages(accepted.conversation, LARGE_BYTES),
     )
 
 

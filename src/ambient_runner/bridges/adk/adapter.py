@@ -12,7 +12,7 @@ from ambient_runner.bridges.adk.memory import SessionMemory
 from ambient_runner.bridges.adk.run import ADKRun
 from ambient_runner.bridges.adk.run_input import RunContext
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
-from ambient_runner.protocol.agui_models import input_from_agui
+from ambient_runner.bridges.toolkit.run_input import read_run_input
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ADKAdapter:
     async def _begin_run(self, agui_input: AguiInput) -> ADKRun:
         """Parse the input, and find the session and the memory of the thread."""
         self._abort = asyncio.Event()
-        current, run_input = current_run_or_none(), input_from_agui(agui_input)
+        current, run_input = current_run_or_none(), await read_run_input(agui_input)
         self._location = self._bridge.run_location(current, run_input)
         context = self._build_context(current, run_input)
         return ADKRun(self._bridge, context, self._location, self._instructions, self._abort, self._keep_memory)

@@ -14,9 +14,9 @@ from ambient_runner.bridges.langgraph.run import LangGraphRun
 from ambient_runner.bridges.langgraph.run_input import RunContext
 from ambient_runner.bridges.langgraph.tool_call_ids import ToolCallIds
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
+from ambient_runner.bridges.toolkit.run_input import read_run_input
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, callable_tools
 from ambient_runner.errors import RunnerError
-from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class LangGraphAdapter:
     async def _begin_run(self, agui_input: AguiInput) -> LangGraphRun:
         """Parse the input and find the memory of the thread. Raises: RunnerError."""
         graph, schema = await self._prepare_graph()
-        run_input, run = input_from_agui(agui_input), current_run_or_none()
+        run_input, run = await read_run_input(agui_input), current_run_or_none()
         memory = self._memory if run is None else GraphMemory.from_stored(run.memory)
         known = memory or (GraphMemory.from_stored(run.source_memory) if run else None)
         context = RunContext(

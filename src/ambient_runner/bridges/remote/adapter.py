@@ -21,9 +21,9 @@ from ambient_runner.bridges.toolkit.agui_events import events_for_caller
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
 from ambient_runner.bridges.toolkit.memory import memory_events
+from ambient_runner.bridges.toolkit.run_input import read_run_input
 from ambient_runner.errors import ConfigError, InterruptNotOpen, PendingInterrupts
 from ambient_runner.projections.redaction import Redactor
-from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
@@ -74,7 +74,7 @@ class RemoteAdapter:
         return events_for_caller(self._stream_run(input), input)
 
     async def _stream_run(self, agui_input: ag_ui.core.RunAgentInput) -> AsyncGenerator[Event, None]:
-        run_input, run = input_from_agui(agui_input), current_run_or_none()
+        run_input, run = await read_run_input(agui_input), current_run_or_none()
         self._is_stopping = self._is_closing = False
         self._thread_id = remote_thread_id(run.thread) if run else run_input.thread_id
         self._headers = await build_headers(self._configured_headers, run)
