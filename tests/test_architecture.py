@@ -176,7 +176,8 @@ MODULE_WORDS = frozenset(
     guessability header headers held history home hooks host http identity ids import index input inside instrumentation interrupt
     interrupts isolate isolation items jobs json keyed known langgraph launch layout ledger lenient limits lines loader local locks log
     logging login logins loop lowering main maintenance manifest mcp memory message messages metadata metrics middleware migration models
-    modes monitor multi names needles open option options orphan outage outcome outcomes page parsers parsing parts patch patterns pending
+    modes monitor multi names needles open option options origins orphan outage outcome outcomes page parsers parsing parts patch patterns
+    pending
     permission permissions pipeline pipes platform playback pointer pool predict private process processes product profiles program
     projections projectors prompt protocol provider pydantic queries read reader reaper reattach recent recording records redaction redactor
     registry relay remote render repair replay repos request reserved responses results routes row rpc rules run runner runs runtime safe

@@ -209,7 +209,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "heartbeat": "1",
         "operators": "olga, acme/otto",
         "allowed_hosts": "a, b",
-        "allowed_origins": "c",
+        "allowed_origins": "https://c",
         "pass_headers": "X-Tenant",
         "forwarded_props": "ALL",
         "adopt_history": "no",
@@ -266,7 +266,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         heartbeat=1.0,
         operators=("olga", "acme/otto"),
         allowed_hosts=("a", "b"),
-        allowed_origins=("c",),
+        allowed_origins=("https://c",),
         pass_headers=("x-tenant",),
         forwarded_props="all",
         adopt_history=False,
@@ -312,6 +312,15 @@ def test_a_named_file_that_is_not_there_is_refused() -> None:
     assert "absent.toml" in refusal(Path("absent.toml"))
 
 
+@pytest.mark.parametrize("kind", ["directory", "dangling link"])
+def test_an_ambient_toml_that_cannot_be_read_is_refused(kind: str) -> None:
+    """It was ignored, and the server started with the defaults."""
+    path = Path("ambient.toml")
+    path.mkdir() if kind == "directory" else path.symlink_to("absent.toml")
+    message = refusal()
+    assert ("ambient.toml" in message, "AMBIENT_CONFIG" in message) == (True, True)
+
+
 def test_a_file_that_is_not_toml_is_refused() -> None:
     file("port = = 1")
     assert "ambient.toml" in refusal()
@@ -347,6 +356,11 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(text: str, nearest
         ("LEASE", "inf"),
         ("LEASE", "5 days"),
         ("MAX_BODY", "10MB"),
+        ("MAX_BODY", "0.5"),
+        ("MAX_BODY", "1025MiB"),
+        ("MAX_BODY", "99999GiB"),
+        ("MAX_BODY", "9" * 400),
+        ("VIEW_CACHE", "99999GiB"),
         ("ON_BUSY", "wait"),
         ("HISTORY", "both"),
         ("STORE", "ambient.db"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -49,6 +51,47 @@ async def a_handler(run: Run) -> AsyncGenerator[Event, None]:
 
 
 def takes_two(handler: RunHandler, other: str) -> RunHandler:
+    return handler
+
+
+def returns_nothing(handler: RunHandler) -> None:
+    del handler
+
+
+def yields_events(handler: RunHandler) -> Generator[Event, None, None]:
+    raise NotImplementedError
+    yield
+
+
+def needs_a_loop(handler: RunHandler) -> RunHandler:
+    asyncio.get_running_loop()
+    return _announcing("loop", handler)
+
+
+class Announcing:
+    """A run handler of its own for each run."""
+
+    def __init__(self, handler: RunHandler) -> None:
+        self._handler = _announcing("class", handler)
+
+    def __call__(self, run: Run) -> AsyncGenerator[Event, None]:
+        return self._handler(run)
+
+
+class Announcer:
+    def wrap(self, handler: RunHandler) -> RunHandler:
+        return _announcing("method", handler)
+
+    def __call__(self, handler: RunHandler) -> RunHandler:
+        return _announcing("object", handler)
+
+
+an_object = Announcer()
+a_method = an_object.wrap
+a_partial = partial(_announcing, "partial")
+
+
+def unchanged(handler: RunHandler) -> RunHandler:
     return handler
 
 
@@ -101,6 +144,11 @@ def test_the_setting_is_read_from_the_file_and_the_environment(tmp_path: Path) -
         (f"{HERE}:NOT_A_FUNCTION", "is not a function but int"),
         (f"{HERE}:a_handler", "is async: it is a run handler itself"),
         (f"{HERE}:takes_two", "takes handler, other instead of one argument"),
+        (f"{HERE}:returns_nothing", "returns None instead of a run handler"),
+        (f"{HERE}:yields_events", "returns a generator instead of a run handler"),
+        ("json:dumps", "fails when it is called with a run handler (TypeError"),
+        ("os.path:exists", "fails when it is called with a run handler (TypeError"),
+        ("builtins:id", "returns a int instead of a run handler"),
     ],
 )
 def test_an_entry_that_cannot_be_middleware_is_refused_by_name(entry: str, hint: str) -> None:
@@ -108,6 +156,12 @@ def test_an_entry_that_cannot_be_middleware_is_refused_by_name(entry: str, hint:
         create_app(replace(SETTINGS, middleware=(entry,)), {"demo": DemoBridge()})
     assert entry in caught.value.message
     assert hint in caught.value.message
+
+
+async def test_every_kind_of_callable_can_be_middleware() -> None:
+    names = ("Announcing", "an_object", "a_method", "a_partial", "unchanged", "needs_a_loop")
+    values = await announced(tuple(f"{HERE}:{name}" for name in names))
+    assert values == ["loop", "partial", "method", "object", "class"]
 
 
 async def test_two_packages_with_middleware_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ async def test_every_route_authorizes_before_anything_else(tmp_path: Path, metho
     async with server(WorkerBridge(), settings_of(tmp_path), authorize=by_header) as client:
         nobody = await client.request(method, plain(path))
     assert (error_of(foreign), error_of(nobody)) == ((403, "forbidden"), (401, "unauthorized"))
-    assert not (tmp_path / "workspaces").exists()
+    assert list((tmp_path / "workspaces").iterdir()) == []
 
 
 def test_a_server_without_such_agents_does_not_import_git_or_mcp() -> None:

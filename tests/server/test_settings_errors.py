@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from ambient_runner import add_ambient_endpoints
+from ambient_runner import Settings, add_ambient_endpoints, create_app
+from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.cli.errors import find_error
 from ambient_runner.errors import ConfigError
 from ambient_runner.services.mcp.config import load_layer, resolve_servers
 from tests.server.worker import WorkerBridge
@@ -46,3 +48,28 @@ def test_servers_under_the_name_that_others_use_get_a_hint() -> None:
     (mistake,) = resolve_servers([load_layer({"servers": {"a": {"command": "x"}}}, "this")], {}).problems
     assert "`mcpServers`" in mistake.message
     assert resolve_servers([load_layer({"servers": {}, "mcpServers": {}}, "this")], {}).problems == ()
+
+
+@pytest.mark.parametrize("thread", ["..", ".", "a\nb", "a" * 257])
+def test_a_default_thread_that_no_request_may_name_stops_the_start(thread: str) -> None:
+    """Every request without a thread was 422, as if its client had sent it."""
+    with pytest.raises(ConfigError) as caught:
+        create_app(Settings(store="memory://", default_thread=thread), {"demo": DemoBridge()})
+    assert "default_thread" in caught.value.message
+
+
+async def test_the_directory_of_the_workspaces_is_created_at_the_start(tmp_path: Path) -> None:
+    async with server(WorkerBridge(), settings_of(tmp_path)):
+        assert (tmp_path / "workspaces").is_dir()
+
+
+@pytest.mark.parametrize("workspace", ["file", "file/below"])
+async def test_a_directory_of_workspaces_that_cannot_be_created_stops_the_start(tmp_path: Path, workspace: str) -> None:
+    """The server started, and every run of an agent that works on files failed."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ExceptionGroup) as caught:
+        async with server(WorkerBridge(), settings_of(tmp_path, workspace=tmp_path / workspace)):
+            raise NotImplementedError
+    error = find_error(caught.value)
+    assert isinstance(error, ConfigError)
+    assert (str(tmp_path / workspace) in error.message, "AMBIENT_WORKSPACE" in error.message) == (True, True)

@@ -1,7 +1,8 @@
 """Settings and the environment. Only this package reads the process's environment variables; other packages take a `Settings`, or the
 part of it they need.
 
-`settings.py` has the data, `options.py` the name and key of each setting, `parsers.py` the allowed values; `loader.py` reads them.
+`settings.py` has the data, `options.py` the name and key of each setting, `parsers.py` and `request_origins.py` the allowed values;
+`loader.py` reads them.
 `permission_rules.py` has the rules that answer permission requests.
 """
 
@@ -12,6 +13,7 @@ from ambient_runner.config.loader import CONFIG_FILE, read_settings, with_enviro
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
 from ambient_runner.config.permission_rules import PermissionRule
+from ambient_runner.config.request_origins import parse_hosts, parse_origins
 from ambient_runner.config.secret_patterns import PatternMatch, SecretPattern
 from ambient_runner.config.secret_values import is_secret_name, url_passwords
 from ambient_runner.config.settings import (
@@ -67,6 +69,8 @@ __all__ = [
     "is_secret_name",
     "is_split_by_streams",
     "named_environment",
+    "parse_hosts",
+    "parse_origins",
     "read_settings",
     "url_passwords",
     "with_environment_secrets",

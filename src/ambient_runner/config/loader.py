@@ -127,7 +127,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
 def _from_file(config: Path | None, environ: Mapping[str, str]) -> dict[str, object]:
     named = config or (Path(environ[_CONFIG_VARIABLE]) if environ.get(_CONFIG_VARIABLE) else None)
     path = named or Path(CONFIG_FILE)
-    if named is None and not path.is_file():
+    if named is None and not os.path.lexists(path):
         return {}
     known = {option.path: option for option in OPTIONS}
     table = _load_toml(path)
@@ -146,7 +146,10 @@ def _load_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
+        raise ConfigError(
+            f"The configuration file {path} cannot be read: {error.strerror}. It must be a file that this user can read. Check it, or "
+            f"name another one in --config or {_CONFIG_VARIABLE}."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {path} is not valid TOML: {error}.") from error
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from ambient_runner.config import parsers
+from ambient_runner.config.request_origins import parse_hosts, parse_origins
 from ambient_runner.config.settings import (
     AudienceName,
     History,
@@ -60,14 +61,14 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("stop_grace", parsers.parse_seconds, "timeouts", "grace"),
     _make_option("adapters_kept", parsers.integer_between(1, 1_000_000)),
     _make_option("adapter_idle", parsers.parse_seconds),
-    _make_option("max_body", parsers.parse_size),
+    _make_option("max_body", parsers.size_up_to("1GiB")),
     _make_option("retain", parsers.integer_between(0, 1_000_000_000)),
-    _make_option("view_cache", parsers.parse_size),
+    _make_option("view_cache", parsers.size_up_to("1024GiB")),
     _make_option("slow_reader", parsers.parse_seconds),
     _make_option("heartbeat", parsers.parse_seconds),
     _make_option("operators", parsers.parse_names),
-    _make_option("allowed_hosts", parsers.parse_names),
-    _make_option("allowed_origins", parsers.parse_names),
+    _make_option("allowed_hosts", parse_hosts),
+    _make_option("allowed_origins", parse_origins),
     _make_option("client", parsers.parse_version),
     _make_option("pass_headers", parsers.parse_lower_names),
     _make_option("forwarded_props", parsers.parse_prop_names),

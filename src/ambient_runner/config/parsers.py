@@ -92,12 +92,17 @@ def parse_seconds(value: object) -> float:
     return seconds
 
 
-def parse_size(value: object) -> int:
-    return int(
-        _parse_amount(
-            value, _BYTES_PER_UNIT, "a size above zero: bytes, or a number with KiB, MiB or GiB, such as 10MiB"
-        )
-    )
+def size_up_to(largest: str) -> Parser:
+    allowed = f"a size from 1 byte to {largest}: bytes, or a number with KiB, MiB or GiB, such as 10MiB"
+    limit = _parse_amount(largest, _BYTES_PER_UNIT, allowed)
+
+    def parse(value: object) -> int:
+        size = _parse_amount(value, _BYTES_PER_UNIT, allowed)
+        if 1 <= size <= limit:
+            return int(size)
+        raise ValueError(allowed)
+
+    return parse
 
 
 def parse_bool(value: object) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Middleware, Run, RunHandler
 
-__all__ = ["MiddlewareEventCoercer", "apply_middleware"]
+__all__ = ["MiddlewareEventCoercer", "apply_middleware", "describe_value"]
 
 _HANDLER_SHAPE = "Return a run handler: `async def handle(run)` that yields the events of `next_handler(run)`."
 
@@ -35,14 +35,14 @@ def _check_handler(wrap: Middleware, wrapped: Any) -> RunHandler:
 
     def checked(run: Run) -> AsyncGenerator[Event, None]:
         if not callable(wrapped):
-            raise TypeError(f"The middleware {_name_of(wrap)} returned {_describe_value(wrapped)}. {_HANDLER_SHAPE}")
+            raise TypeError(f"The middleware {_name_of(wrap)} returned {describe_value(wrapped)}. {_HANDLER_SHAPE}")
         events = wrapped(run)
         if hasattr(events, "aclose"):
             return cast("AsyncGenerator[Event, None]", events)
         if inspect.iscoroutine(events):
             events.close()
         raise TypeError(
-            f"The handler of the middleware {_name_of(wrap)} returned {_describe_value(events)} instead of an async generator. "
+            f"The handler of the middleware {_name_of(wrap)} returned {describe_value(events)} instead of an async generator. "
             + _HANDLER_SHAPE
         )
 
@@ -62,7 +62,7 @@ class MiddlewareEventCoercer:
             return to_plain_event(self._coerce(value))
         except (TypeError, ValueError) as error:
             reason = TypeError(
-                f"Middleware yielded {_describe_value(value)}, which is not an AG-UI event. "
+                f"Middleware yielded {describe_value(value)}, which is not an AG-UI event. "
                 f"The middleware of this run, outermost first: {self._names()}"
             )
             reason.__cause__ = error
@@ -78,5 +78,6 @@ def _name_of(wrap: Middleware) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _describe_value(value: object) -> str:
+def describe_value(value: object) -> str:
+    """Return the type of a value for an error message."""
     return "None" if value is None else f"a {type(value).__name__}"

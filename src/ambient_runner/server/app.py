@@ -20,8 +20,9 @@ from ambient_runner.config import (
     read_settings,
     with_environment_secrets,
 )
-from ambient_runner.errors import ConfigError
+from ambient_runner.errors import ConfigError, InvalidInput
 from ambient_runner.projections.redaction import Secrets
+from ambient_runner.protocol.lenient import check_thread_id
 from ambient_runner.server.audiences import Audiences
 from ambient_runner.server.cors import Cors
 from ambient_runner.server.error_responses import http_error_response
@@ -152,6 +153,7 @@ def build_runtime(
 
     `serves_others`: other machines can connect.
     """
+    _check_default_thread(settings.default_thread)
     loaded_middleware = load_middleware(settings.middleware)
     # After all modules were imported: `load_dotenv()` at the top of one adds to the environment.
     settings = with_environment_secrets(settings)
@@ -225,6 +227,18 @@ def _check_prefix(prefix: str) -> str:
     if prefix and not prefix.startswith("/"):
         raise ConfigError(f"A prefix starts with a slash: write {'/' + prefix!r} instead of {prefix!r}.")
     return prefix.rstrip("/")
+
+
+def _check_default_thread(thread: str) -> None:
+    """Check that requests may use the thread. Raises: ConfigError."""
+    if not thread:
+        return
+    try:
+        check_thread_id(thread, "A thread id")
+    except InvalidInput as error:
+        raise ConfigError(
+            f"The setting default_thread must be a thread id, such as main, not {thread[:100]!r}. {error.message}"
+        ) from error
 
 
 def _named_agents(bridge: PlatformBridge | None, agents: Mapping[str, PlatformBridge]) -> dict[str, PlatformBridge]:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from ambient_runner.config import is_loopback
-from ambient_runner.errors import Forbidden, RunnerError, Unauthorized
+from ambient_runner.config import is_loopback, parse_hosts, parse_origins
+from ambient_runner.errors import ConfigError, Forbidden, RunnerError, Unauthorized
 from ambient_runner.runs.run import Actor
 from ambient_runner.server.cors import has_cors_middleware
 
@@ -43,10 +43,13 @@ class Guard:
         origins: Collection[str] = (),
         cors: CorsMode = True,
     ) -> None:
-        """`origins` may contain `*`. If `cors` leaves it to the app to answer CORS requests, every origin is accepted here."""
+        """`origins` may contain `*`. If `cors` leaves it to the app to answer CORS requests, every origin is accepted here.
+
+        Raises: ConfigError if an entry of `hosts` or `origins` could never match a request.
+        """
         self._authorize = authorize
-        self._hosts = frozenset(host.lower() for host in hosts)
-        self._origins = frozenset(origins)
+        self._hosts = _parse_setting("allowed_hosts", parse_hosts, hosts)
+        self._origins = _parse_setting("allowed_origins", parse_origins, origins)
         self._cors: CorsMode = cors
 
     async def __call__(self, request: Request) -> Actor:
@@ -100,6 +103,14 @@ class Guard:
         assert self._authorize is not None
         answer = self._authorize(request)
         return _check_actor(await answer if inspect.isawaitable(answer) else answer)
+
+
+def _parse_setting(name: str, parse: Callable[[object], tuple[str, ...]], values: Collection[str]) -> frozenset[str]:
+    """Return the values of a setting in the form in which requests are compared: settings that were made in code are not parsed yet."""
+    try:
+        return frozenset(parse(list(values)))
+    except ValueError as error:
+        raise ConfigError(f"The setting {name} must be {error}.") from error
 
 
 def _check_actor(answer: object) -> Actor:

@@ -14,11 +14,13 @@ from ambient_runner.bridges.registry import find_target
 from ambient_runner.bridges.toolkit.callbacks import required_parameters
 from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import ConfigError
+from ambient_runner.runs.middleware import describe_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
-    from ambient_runner.runs.run import Middleware
+    from ambient_runner.protocol.events import Event
+    from ambient_runner.runs.run import Middleware, Run, RunHandler
 
 __all__ = ["MIDDLEWARE_GROUP", "load_middleware"]
 
@@ -67,4 +69,28 @@ def _find_problem(found: object) -> str:
     required = [parameter.name for parameter in required_parameters(found)]
     if len(required) != 1:
         return f"takes {', '.join(required) or 'no argument'} instead of one argument"
-    return ""
+    return _try_out(cast("Callable[[RunHandler], object]", found))
+
+
+def _try_out(wrap: Callable[[RunHandler], object]) -> str:
+    """Return what keeps the function from wrapping a run handler; empty if it returned something that can be one.
+
+    A signature does not tell: `json.dumps` has the one of a middleware. An error that depends on where the function is called, such as
+    one of asyncio outside an event loop, is left to the run.
+    """
+    try:
+        wrapped = wrap(_no_events)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        return f"fails when it is called with a run handler ({type(error).__name__}: {error})"
+    except RuntimeError:
+        return ""
+    if inspect.iscoroutine(wrapped):
+        wrapped.close()
+    return "" if callable(wrapped) else f"returns {describe_value(wrapped)} instead of a run handler"
+
+
+async def _no_events(run: Run) -> AsyncGenerator[Event, None]:
+    """Handle a run without an agent: it is never called with one."""
+    del run
+    for event in ():
+        yield event

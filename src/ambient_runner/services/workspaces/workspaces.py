@@ -108,6 +108,8 @@ class Workspaces:
         self._is_trash_emptied = False
 
     async def __aenter__(self) -> Self:
+        """Create the root if it is missing. Raises: ConfigError if that is not possible, or nothing can be written to it."""
+        await anyio.to_thread.run_sync(self._check_root)
         await self.jobs.__aenter__()
         return self
 
@@ -190,6 +192,20 @@ class Workspaces:
         root = self.root.resolve()
         path, record_dir = (root / path.relative_to(self.root.absolute()) for path in self._paths_of(thread))
         return WorkspaceLayout(path, record_dir)
+
+    def _check_root(self) -> None:
+        reason = ""
+        try:
+            make_private_dir(self.root)
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if not reason and not os.access(self.root, os.W_OK | os.X_OK):
+            reason = "it is not writable"
+        if reason:
+            raise ConfigError(
+                f"The directory of the workspaces, {self.root}, cannot be used: {reason}. Choose one that this user can write to, with "
+                "AMBIENT_WORKSPACE or the setting workspace."
+            )
 
     def _make_layout(self, thread: ThreadKey) -> WorkspaceLayout:
         layout = self._layout_of(thread)
