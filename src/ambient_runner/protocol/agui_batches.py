@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import ag_ui.core as ag
 import msgspec
@@ -66,7 +66,7 @@ def _validate(kind: Any, values: Sequence[Any]) -> list[Any]:
 @cache
 def _validator_of(kind: Any) -> pydantic.TypeAdapter[list[Any]]:
     """Return the validator of a list. It is built when it is first needed: all of them take 10 ms."""
-    return pydantic.TypeAdapter(GenericAlias(list, (kind,)))
+    return pydantic.TypeAdapter(cast("type[list[Any]]", GenericAlias(list, (kind,))))
 
 
 def _parts_of(message: Message) -> Sequence[Any]:
