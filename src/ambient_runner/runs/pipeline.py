@@ -57,6 +57,7 @@ from ambient_runner.runs.deferred_patch import (
     stamp_lines,
 )
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.loop_turns import BusyTime
 from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.storable import (
     UNENCODABLE_ERRORS,
@@ -139,8 +140,8 @@ class Pipeline:
         self._last_subagent: str | None = None
         self.last_event_at = 0.0
         """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deferred ones count once encoded."""
-        self.busy_seconds = 0.0
-        """Time spent on events since the caller set this to 0, without deferred ones."""
+        self.busy = BusyTime()
+        """Work on the run's events, here and before they come here, without deferred ones."""
         self.terminal_event: Terminal | None = None
         self._held_corrections: list[Custom] = []
         """Corrections of the history that have not passed the middleware."""
@@ -154,10 +155,6 @@ class Pipeline:
     def count_repair(self, rule: str, event_type: str, times: int) -> None:
         """Count repairs of the agent's events that were made before they came here."""
         self._repairer.count_repair(rule, event_type, times)
-
-    def add_busy_seconds(self, seconds: float) -> None:
-        """Add seconds that were spent on the agent's events before they came here."""
-        self.busy_seconds += seconds
 
     @property
     def first_repaired_types(self) -> Mapping[str, str]:
@@ -270,7 +267,7 @@ class Pipeline:
                 self._record_call(legal)
             self._write_redacted(drop_long_text(legal))
         self.last_event_at = time.monotonic()
-        self.busy_seconds += self.last_event_at - started_at
+        self.busy.seconds += self.last_event_at - started_at
 
     def find_call(self, tool_call_id: str) -> tuple[str, str] | None:
         """Return name and arguments, before redaction, of a tool call of this run; None if it has a result, or is of another run."""
@@ -307,9 +304,8 @@ class Pipeline:
 
     def _write_long_deltas(self) -> None:
         """Write the deferred events at once: to search more of them takes milliseconds."""
-        started_at = time.monotonic()
-        self._write_deferred_events()
-        self.busy_seconds += time.monotonic() - started_at
+        with self.busy:
+            self._write_deferred_events()
 
     def _encode_deferred_events(self) -> Encoded:
         """Encode the deferred events: the `DeferredEncoder` that the writer calls back, before its next append or when the agent pauses.
@@ -366,7 +362,8 @@ class Pipeline:
         if event.name == HISTORY_EVENT:
             self._held_corrections.append(event)
         else:
-            self._write_private(event)
+            with self.busy:
+                self._write_private(event)
 
     def release_correction(self, event: Event) -> None:
         """Store a correction that has passed the middleware. Middleware cannot create or change one: it must be the adapter's own."""
