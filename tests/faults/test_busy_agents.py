@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 import ag_ui.core as ag
 import pytest
 
+from ambient_runner.protocol.events import (
+    MessagesSnapshot,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+    TextMessageContent,
+    TextMessageStart,
+)
 from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
 from tests.machine_speed import unless_hung
 from tests.world import ScriptedAgent, run_once, runner_of, user
@@ -62,3 +70,27 @@ SNAPSHOTS = {
 async def test_f22_no_snapshot_of_an_agent_stops_the_server(name: str) -> None:
     """Their conversion, their comparison and their corrections took no turns: 20 of 2,000 messages were one pause of 768 ms."""
     assert await pause_of(SNAPSHOTS[name]) < MAX_PAUSE
+
+
+OPENED: dict[str, list[Event]] = {
+    "messages": [
+        *(TextMessageStart(message_id=f"m{at}", role="assistant") for at in range(30_000)),
+        *(TextMessageContent(message_id=f"m{at}", delta="x ") for at in range(30_000)),
+    ],
+    "steps": [StepStarted(step_name=f"s{at}") for at in range(40_000)],
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+async def test_f22_the_end_of_a_run_that_left_thousands_of_items_open_does_not_stop_the_server(name: str) -> None:
+    """All of them were closed at once, with the terminal event: 50,000 messages took 488 ms."""
+    assert await pause_of(OPENED[name]) < MAX_PAUSE
+
+
+async def test_f22_everything_that_was_left_open_is_closed_before_the_terminal_event() -> None:
+    seen, _ = await run_watched(OPENED["steps"][:1_000])
+    finished = [event.step_name for event in seen if isinstance(event, StepFinished)]
+    assert (finished, [type(event) for event in seen[-2:]]) == (
+        [f"s{at}" for at in reversed(range(1_000))],
+        [MessagesSnapshot, RunFinished],
+    )

@@ -261,7 +261,8 @@ async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:
         try:
             checkpoint = await active.checkpoint.prepare() if active.checkpoint else None
             view = await _view_before_end(active)
-            active.pipeline.end_run(terminal)
+            for _ in active.pipeline.end_in_slices(terminal):
+                await asyncio.sleep(0)
             view.apply_event(active.run.key, active.pipeline.terminal_event or terminal)
             await active.writer.finish_run(thread_status(view), checkpoint=checkpoint)
         except (LeaseLost, UnknownThread):

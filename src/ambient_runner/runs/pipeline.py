@@ -73,7 +73,7 @@ from ambient_runner.runs.storable import (
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Redactor
@@ -83,6 +83,9 @@ if TYPE_CHECKING:
 
 CONDITIONALLY_WRITTEN = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
 """Types of which not every event of an agent's stream is written: `is_written` decides."""
+
+CLOSED_AT_ONCE = 256
+"""Messages, calls and steps that the end of a run closes before other tasks may run: about 3 milliseconds."""
 
 _STATE_TYPES = frozenset({StateSnapshot, StateDelta})
 _UNBOUNDED_TYPES = frozenset({StateSnapshot, StateDelta, ActivitySnapshot, ActivityDelta, Custom})
@@ -399,14 +402,28 @@ class Pipeline:
 
         If redaction has failed, or fails here, the terminal event is RUN_ERROR with the code `redaction_failed`.
         """
+        for _ in self.end_in_slices(terminal):
+            pass
+
+    def end_in_slices(self, terminal: Terminal) -> Iterator[None]:
+        """Do what `end_run` does, and stop wherever other tasks may run: an agent may leave thousands of messages open."""
         if self.terminal_event is not None:
             return
         self._write_deferred_events()
         if _is_cut_off(terminal):
             self._redactor.drop_unfinished()
-        for closing in self._repairer.close():
+        for _ in range(self._repairer.open_count // CLOSED_AT_ONCE):
+            self._close(CLOSED_AT_ONCE)
+            yield
+        self._close()  # What is left, and what an agent that cannot be cancelled has opened meanwhile.
+        self._append_end(terminal)
+
+    def _close(self, limit: int | None = None) -> None:
+        for closing in self._repairer.close(limit):
             with suppress(RedactionFailed):
                 self._write_redacted(closing)
+
+    def _append_end(self, terminal: Terminal) -> None:
         with suppress(RedactionFailed):
             for correction in self._held_corrections:
                 self._write_private(correction)
