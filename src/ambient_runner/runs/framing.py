@@ -6,7 +6,6 @@ MESSAGES_SNAPSHOT restates the thread (`agent_history.py`).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -257,11 +256,11 @@ class _ThreadRestatement:
         if isinstance(event, _FRAME_TYPES):
             return ()
         if isinstance(event, MessagesSnapshot):
-            for _ in iter(self.history.fold_oldest, False):
-                await asyncio.sleep(0)
-            with self._busy:
-                correction = self.history.merge_snapshot(event) if event is not SNAPSHOT_MARKER else None
-            await self._busy.take_turns()
+            correction = (
+                await self._busy.work_in_slices(self.history.merge_in_slices(event))
+                if event is not SNAPSHOT_MARKER
+                else None
+            )
             self.is_due = event is not SNAPSHOT_MARKER and (self.is_due or correction is not None)
             return () if correction is None else (correction,)
         self.history.add_event(event)

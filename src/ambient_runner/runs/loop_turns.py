@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 __all__ = ["MAX_BUSY_SECONDS", "BusyTime"]
+
+_T = TypeVar("_T")
 
 MAX_BUSY_SECONDS = 0.005
 """Seconds of work on events after which other tasks may run: large events take milliseconds each."""
@@ -34,6 +40,16 @@ class BusyTime:
 
     def __exit__(self, *_error: object) -> None:
         self.seconds += time.monotonic() - self._started_at
+
+    async def work_in_slices(self, slices: Generator[None, None, _T]) -> _T:
+        """Return the result of work that yields wherever other tasks may run."""
+        while True:
+            try:
+                with self:
+                    next(slices)
+            except StopIteration as end:
+                return end.value
+            await self.take_turns()
 
     async def take_turns(self) -> None:
         """Let other tasks run if the work has taken long enough."""
