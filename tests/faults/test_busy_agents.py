@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import ag_ui.core as ag
 import pytest
 
+from ambient_runner.projections.history import finish
+from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.events import (
     MessagesSnapshot,
     RunFinished,
@@ -20,7 +22,7 @@ from tests.machine_speed import unless_hung
 from tests.world import ScriptedAgent, run_once, runner_of, user
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Run
@@ -63,6 +65,7 @@ SNAPSHOTS = {
     "models in a row": [ag.MessagesSnapshotEvent.model_validate(snapshot_members(1_000, v)) for v in range(20)],
     "a long dict": [snapshot_members(9_000)],
     "a long model": [ag.MessagesSnapshotEvent.model_validate(snapshot_members(9_000))],
+    "the longest in a row": [snapshot_members(24_000, version) for version in range(2)],
 }
 
 
@@ -94,3 +97,14 @@ async def test_f22_everything_that_was_left_open_is_closed_before_the_terminal_e
         [f"s{at}" for at in reversed(range(1_000))],
         [MessagesSnapshot, RunFinished],
     )
+
+
+@pytest.mark.parametrize("form", [dict, ag.MessagesSnapshotEvent.model_validate], ids=["dict", "model"])
+def test_f22_a_snapshot_that_is_converted_in_slices_is_the_same(form: Callable[[dict[str, Any]], object]) -> None:
+    """A message of an unknown role is left out and counted, in a dict; a model cannot have one."""
+    unknown = [{"id": "x", "role": "alien", "content": ""}] if form is dict else []
+    members = {"type": "MESSAGES_SNAPSHOT", "metadata": {"a": 1}, "timestamp": 5}
+    snapshot = form(members | {"messages": [*texts(2_000, 0), *unknown]})
+    at_once, in_slices = EventCoercer(), EventCoercer()
+    assert finish(in_slices.convert_in_slices(snapshot)) == at_once(snapshot)
+    assert in_slices.take_notices() == at_once.take_notices()

@@ -171,10 +171,10 @@ def _coerce_interrupt(interrupt: object) -> Interrupt:
 
 
 async def _convert_event(coerce: EventCoercer, event: object, busy: BusyTime) -> Event:
-    with busy:
-        converted = _coerce_event(coerce, event)
-    await busy.take_turns()
-    return converted
+    try:
+        return await busy.work_in_slices(coerce.convert_in_slices(event))
+    except (TypeError, ValueError) as error:
+        raise ProtocolViolation from error
 
 
 def _coerce_event(coerce: EventCoercer, event: object) -> Event:

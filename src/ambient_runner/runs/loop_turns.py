@@ -48,6 +48,7 @@ class BusyTime:
                 with self:
                     next(slices)
             except StopIteration as end:
+                await self.take_turns()
                 return end.value
             await self.take_turns()
 
