@@ -7,9 +7,10 @@ The snapshot is authoritative for both. Usually it repeats what was streamed, an
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from itertools import count
 from operator import ne
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,9 +34,15 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Custom, Event, Message, ToolCall
 
-__all__ = ["HistoryMerge"]
+__all__ = ["HistoryMerge", "Slices", "finish"]
 
 
+_T = TypeVar("_T")
+Slices = Generator[None, None, _T]
+"""Work that yields wherever other tasks may run, and returns its result."""
+
+_MATCHED_AT_ONCE = 512
+"""Messages of a snapshot that are compared before other tasks may run: about 3 milliseconds."""
 _INPUT_TYPES = (UserMessage, SystemMessage, DeveloperMessage)
 """Messages that no agent produces."""
 
@@ -73,24 +80,34 @@ class HistoryMerge:
 
     def merge_snapshot(self, snapshot: Sequence[Message]) -> Custom | None:
         """Return the correction that makes the stored messages match the snapshot; None if they match already."""
+        return finish(self.merge_in_slices(snapshot))
+
+    def merge_in_slices(self, snapshot: Sequence[Message]) -> Slices[Custom | None]:
+        """Do what `merge_snapshot` does, and stop wherever other tasks may run. The messages must not change meanwhile."""
         ours = self._transcript.messages()
         if not snapshot or list(snapshot) == ours:
             return None
-        matched, listed_calls = _match_messages(snapshot, ours)
+        matched, listed_calls = yield from _match_messages(snapshot, ours)
         removed = _removed_ids(matched, ours) if self._is_complete(matched, ours) else []
         known = {message.id: message for message in ours}
+        yield
         new_input = self._new_input(matched, known)
         matched = self._with_known_input(matched, known)
         # What another server replaces by a summary that is not accepted stays: otherwise the next run would have neither.
         summarized = self._initial_ids if new_input and self._is_other_server else ()
         removed = [each for each in removed if each not in self._open_ids and each not in summarized]
         matched = _without_calls(matched, _removed_calls(removed, ours) - listed_calls)
+        yield
         after = Transcript(ours)
+        yield
         after.apply_correction(matched, removed)
+        yield
         if after.messages() == ours:
             return None
         self._transcript = after
-        return correct_history(_changed_messages(matched, ours), removed)
+        changed = _changed_messages(matched, ours)
+        yield
+        return correct_history(changed, removed)
 
     def _new_input(self, matched: Sequence[Message], known: Mapping[str, Message]) -> list[Message]:
         """Return the new messages of users, systems and developers, and count them.
@@ -120,7 +137,16 @@ class HistoryMerge:
         return waiting <= snapshot_calls and self._added_ids <= {message.id for message in matched}
 
 
-def _match_messages(snapshot: Sequence[Message], ours: Sequence[Message]) -> tuple[list[Message], set[str]]:
+def finish(slices: Slices[_T]) -> _T:
+    """Return the result of work in slices, without turns of other tasks."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value
+
+
+def _match_messages(snapshot: Sequence[Message], ours: Sequence[Message]) -> Slices[tuple[list[Message], set[str]]]:
     """Return the messages of a snapshot under the ids we know them by, and the ids of the calls that it lists.
 
     A server may list a message under another id than it streamed, or without one: then it is the message with the same content. A new
@@ -136,7 +162,10 @@ def _match_messages(snapshot: Sequence[Message], ours: Sequence[Message]) -> tup
     call_ids: dict[str, str] = {}
     listed_calls: set[str] = set()
     matched: dict[str, Message] = {}
+    yield
     for position, message in enumerate(snapshot, 1):
+        if not position % _MATCHED_AT_ONCE:
+            yield
         old = known.get(message.id)
         if old is None or message.id in matched or type(old) is not type(message):
             alike = unmatched.get(_content_key(message))

@@ -6,7 +6,7 @@ stays recorded after its entity is closed, because a later event may refer to it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -161,41 +161,43 @@ class OpenItems:
             case _:
                 return self.message_owners
 
+    def count(self) -> int:
+        """Return how many entities are open."""
+        messages, reasoning = self.text_messages, self.reasoning_messages
+        groups = (self.tool_calls, messages, reasoning, self.reasoning_spans, self.steps, self.subagents)
+        return sum(map(len, groups))
+
     def closing_events(self, terminal: Terminal | None = None) -> list[Event]:
         """Return the events that close everything, in an order every client accepts. `terminal` decides how open subagents end."""
-        events = self._closing_events_where(lambda _: True)
-        events.extend(implied_subagent_end(subagent_id, terminal) for subagent_id in reversed(self.subagents))
-        return events
+        return list(self.iterate_closing_events(terminal))
+
+    def iterate_closing_events(self, terminal: Terminal | None = None) -> Iterator[Event]:
+        """Yield the events of `closing_events`. Apply none of them before the iteration ends."""
+        yield from self._closing_events_where(lambda _: True)
+        for subagent_id in reversed(self.subagents):
+            yield implied_subagent_end(subagent_id, terminal)
 
     def closing_events_of(self, owner: str) -> list[Event]:
         """Return the events that close everything one subagent has open, except the subagent itself."""
-        return self._closing_events_where(lambda candidate: candidate == owner)
+        return list(self._closing_events_where(lambda candidate: candidate == owner))
 
-    def _closing_events_where(self, is_wanted: _OwnerFilter) -> list[Event]:
+    def _closing_events_where(self, is_wanted: _OwnerFilter) -> Iterator[Event]:
         message, call, reasoning = self.message_owners, self.call_owners, self.reasoning_owners
-        return [
-            *(ToolCallEnd(tool_call_id=i, subagent_run_id=call[i]) for i in self.tool_calls if is_wanted(call[i])),
-            *(
-                TextMessageEnd(message_id=i, subagent_run_id=message[i])
-                for i in self.text_messages
-                if is_wanted(message[i])
-            ),
-            *(
-                ReasoningMessageEnd(message_id=i, subagent_run_id=reasoning[i])
-                for i in self.reasoning_messages
-                if is_wanted(reasoning[i])
-            ),
-            *(
-                ReasoningEnd(message_id=i, subagent_run_id=reasoning[i])
-                for i in self.reasoning_spans
-                if is_wanted(reasoning[i])
-            ),
-            *(
-                StepFinished(step_name=name, subagent_run_id=owner)
-                for owner, name in reversed(self.steps)
-                if is_wanted(owner)
-            ),
-        ]
+        for i in self.tool_calls:
+            if is_wanted(call[i]):
+                yield ToolCallEnd(tool_call_id=i, subagent_run_id=call[i])
+        for i in self.text_messages:
+            if is_wanted(message[i]):
+                yield TextMessageEnd(message_id=i, subagent_run_id=message[i])
+        for i in self.reasoning_messages:
+            if is_wanted(reasoning[i]):
+                yield ReasoningMessageEnd(message_id=i, subagent_run_id=reasoning[i])
+        for i in self.reasoning_spans:
+            if is_wanted(reasoning[i]):
+                yield ReasoningEnd(message_id=i, subagent_run_id=reasoning[i])
+        for owner, name in reversed(self.steps):
+            if is_wanted(owner):
+                yield StepFinished(step_name=name, subagent_run_id=owner)
 
     def reopening_events(self) -> list[Event]:
         """Return the events that open everything again, empty, for a reader that joins here."""

@@ -9,6 +9,7 @@ has two.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -148,10 +149,15 @@ class Repairer:
                 return (event,)
         return self._repair_event(event)
 
-    def close(self) -> list[Event]:
-        """Close everything that is open and return the events that do so. For a run that crashed or was stopped."""
+    @property
+    def open_count(self) -> int:
+        """Number of messages, tool calls, steps and subagents that are open."""
+        return self._open_items.count()
+
+    def close(self, limit: int | None = None) -> list[Event]:
+        """Close what is open, `limit` items at most, and return the events that do so. For a run that crashed or was stopped."""
         self._emitted = []
-        self._emit_all(self._open_items.closing_events())
+        self._emit_all(list(islice(self._open_items.iterate_closing_events(), limit)))
         return self._emitted
 
     def reopening_events(self) -> list[Event]:

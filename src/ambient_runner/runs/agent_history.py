@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from ambient_runner.projections.history import HistoryMerge
+from ambient_runner.projections.history import HistoryMerge, Slices, finish
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
     DELTA_TYPES,
@@ -98,12 +98,17 @@ class AgentHistory:
 
     def merge_snapshot(self, snapshot: MessagesSnapshot) -> Custom | None:
         """Return the correction that makes the thread match the agent's snapshot; None if it does already."""
+        return finish(self.merge_in_slices(snapshot))
+
+    def merge_in_slices(self, snapshot: MessagesSnapshot) -> Slices[Custom | None]:
+        """Do what `merge_snapshot` does, and stop wherever other tasks may run. No event may be added meanwhile."""
         while self.fold_oldest():
-            pass
+            yield
         legal = self._repairer.feed(snapshot)
         messages = [message for event in legal if isinstance(event, MessagesSnapshot) for message in event.messages]
+        yield
         before = self._merge.repairs.copy()
-        correction = self._merge.merge_snapshot(messages)
+        correction = yield from self._merge.merge_in_slices(messages)
         for rule, times in (self._merge.repairs - before).items():
             self._count_repair(rule, type_of(snapshot), times)
         return correction

@@ -26,6 +26,7 @@ from ambient_runner.runs.approvals import show_digests
 from ambient_runner.runs.containment import UncancellableTasks, run_agent_task
 from ambient_runner.runs.framing import frame_agent, run_finished
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.loop_turns import MAX_BUSY_SECONDS
 from ambient_runner.runs.middleware import MiddlewareEventCoercer, apply_middleware
 from ambient_runner.runs.pipeline import CONDITIONALLY_WRITTEN, is_written
 from ambient_runner.runs.run import describe_run
@@ -46,10 +47,6 @@ _ALWAYS_WRITTEN = frozenset(EVENT_TYPES) - CONDITIONALLY_WRITTEN - {RunFinished,
 """Types of which every event of an agent's stream is written."""
 _YIELD_EVERY = 256
 """Number of events after which other tasks may run, even if the agent never awaits."""
-_MAX_BUSY_SECONDS = 0.005
-"""Seconds of work on events after which other tasks may run: large events take milliseconds each."""
-_ITERATIONS_AFTER_BUSY = 3
-"""Iterations of the event loop that others get then: a timer or a socket that is ready wakes its task one iteration later."""
 
 
 async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks) -> None:
@@ -166,7 +163,7 @@ async def _drive_run(
         ):
             applied = (*middleware, *active.agent.middleware)
             pipeline = active.pipeline
-            framed = frame_agent(active.agent, pipeline.store_private, pipeline.count_repair, pipeline.add_busy_seconds)
+            framed = frame_agent(active.agent, pipeline.store_private, pipeline.count_repair, pipeline.busy)
             handler = apply_middleware(framed, applied)
             work = _consume_events(active, handler, MiddlewareEventCoercer(applied))
             terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)
@@ -222,19 +219,21 @@ def _log_failure(error: Exception, known: RunnerError, run: Run) -> None:
 async def _consume_events(active: ActiveRun, handler: RunHandler, coerce: Callable[[object], Event]) -> Terminal | None:
     """Push the handler's events that are written into the pipeline. Return its terminal event, if any."""
     writer, pipeline = active.writer, active.pipeline
-    push, full = pipeline.push, writer.is_full
+    push, full, busy = pipeline.push, writer.is_full, pipeline.busy
     count = 0
     async with aclosing(handler(active.run)) as events:
         async for event in events:
-            if (
-                type(event) in _ALWAYS_WRITTEN or (event := _select_written(active, coerce(event))) is not None
-            ) and push(event):
+            if type(event) in _ALWAYS_WRITTEN:
+                is_appended = push(event)
+            else:
+                with busy:
+                    event = _select_written(active, coerce(event))
+                is_appended = event is None or push(event)
+            if is_appended:
                 if full():
                     await writer.wait_for_capacity()
-                if pipeline.busy_seconds > _MAX_BUSY_SECONDS:
-                    pipeline.busy_seconds = 0.0
-                    for _ in range(_ITERATIONS_AFTER_BUSY):
-                        await asyncio.sleep(0)
+                if busy.seconds > MAX_BUSY_SECONDS:
+                    await busy.take_turns()
             count += 1
             if not count % _YIELD_EVERY:
                 await (writer.wait_for_capacity() if full() else asyncio.sleep(0))
@@ -262,7 +261,8 @@ async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:
         try:
             checkpoint = await active.checkpoint.prepare() if active.checkpoint else None
             view = await _view_before_end(active)
-            active.pipeline.end_run(terminal)
+            for _ in active.pipeline.end_in_slices(terminal):
+                await asyncio.sleep(0)
             view.apply_event(active.run.key, active.pipeline.terminal_event or terminal)
             await active.writer.finish_run(thread_status(view), checkpoint=checkpoint)
         except (LeaseLost, UnknownThread):

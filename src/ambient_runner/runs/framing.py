@@ -6,10 +6,7 @@ MESSAGES_SNAPSHOT restates the thread (`agent_history.py`).
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,10 +39,11 @@ from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.protocol.reserved_events import to_plain_event
 from ambient_runner.runs.agent_events import AgentEventRules, ignore_repair
 from ambient_runner.runs.agent_history import AgentHistory
+from ambient_runner.runs.loop_turns import BusyTime
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from ambient_runner.protocol.events import Event, Outcome
     from ambient_runner.runs.agent_events import CountRepair
@@ -63,14 +61,8 @@ snapshot of an adapter restates the thread, unless its bridge says that it does 
 _CLOSING_SNAPSHOT = MessagesSnapshot(messages=[])
 """The snapshot at the end of a run, for middleware; the Runner writes its own."""
 
-AddBusySeconds = Callable[[float], None]
-"""Adds seconds that were spent on the agent's events."""
 _EVENT_TYPES = frozenset(EVENT_TYPES)
 _CALL_TYPES = frozenset({ToolCallStart, ToolCallResult})
-
-
-def ignore_busy_seconds(seconds: float) -> None:
-    """Add nothing: an `AddBusySeconds` for callers that let no other task run."""
 
 
 def run_started(run: Run) -> RunStarted:
@@ -96,13 +88,14 @@ def frame_agent(
     agent: Agent,
     store_private: Callable[[Custom], None] | None = None,
     count_repair: CountRepair = ignore_repair,
-    add_busy_seconds: AddBusySeconds = ignore_busy_seconds,
+    busy: BusyTime | None = None,
 ) -> RunHandler:
     """Return a handler that runs `agent` inside a complete frame. `store_private` receives the agent's private entries.
 
     Their events are also passed on: middleware can see them, but not create, change or drop an entry. The agent does not run while its
-    client tools have results for only some of their calls.
+    client tools have results for only some of their calls. `busy` counts the work, and other tasks get turns.
     """
+    busy = busy or BusyTime()
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
@@ -113,12 +106,16 @@ def frame_agent(
         coerce, sent_state = EventCoercer(accepts_unknown=True), _SentState(run)
         ending = _RunEnding(client_tools={tool.name for tool in run.input.tools})
         rules = AgentEventRules(agent, count_repair)
-        restatement = _ThreadRestatement(run, count_repair) if agent.restates_messages else None
+        restatement = _ThreadRestatement(run, count_repair, busy) if agent.restates_messages else None
         collect = restatement.history.add_event if restatement else None
         try:
             async with agent.open_run(run) as events:
                 async for value in events:
-                    event = value if type(value) in _EVENT_TYPES else _coerce_event(coerce, value, add_busy_seconds)
+                    event = (
+                        value
+                        if type(value) in _EVENT_TYPES
+                        else copy_plain_event(value) or await _convert_event(coerce, value, busy)
+                    )
                     # `rules.is_exempt` without the call: nearly all events are such deltas.
                     is_exempt_delta = type(event) in DELTA_TYPES and event.metadata is None
                     is_exempt = (
@@ -131,7 +128,9 @@ def frame_agent(
                             collect(event)
                         yield event
                         continue
-                    known = rules.apply(value, event)
+                    with busy:
+                        known = rules.apply(value, event)
+                    await busy.take_turns()
                     outgoing = (
                         *coerce.take_notices(),
                         *(await restatement.events_before(known) if restatement else ()),
@@ -171,17 +170,18 @@ def _coerce_interrupt(interrupt: object) -> Interrupt:
     return event.outcome.interrupts[0]
 
 
-def _coerce_event(coerce: EventCoercer, event: object, add_busy_seconds: AddBusySeconds = ignore_busy_seconds) -> Event:
-    # `coerce` tries this too: it saves its call for nearly all events.
-    if (plain := copy_plain_event(event)) is not None:
-        return plain
-    began = time.monotonic()
+async def _convert_event(coerce: EventCoercer, event: object, busy: BusyTime) -> Event:
+    try:
+        return await busy.work_in_slices(coerce.convert_in_slices(event))
+    except (TypeError, ValueError) as error:
+        raise ProtocolViolation from error
+
+
+def _coerce_event(coerce: EventCoercer, event: object) -> Event:
     try:
         return coerce(event)
     except (TypeError, ValueError) as error:
         raise ProtocolViolation from error
-    finally:
-        add_busy_seconds(time.monotonic() - began)  # The conversion of a large event takes milliseconds.
 
 
 def _hide_error_text(error: RunError) -> RunError:
@@ -246,7 +246,8 @@ class _ThreadRestatement:
     One in the middle of a run keeps its position. The last one needs none: the run's closing snapshot follows it.
     """
 
-    def __init__(self, run: Run, count_repair: CountRepair) -> None:
+    def __init__(self, run: Run, count_repair: CountRepair, busy: BusyTime) -> None:
+        self._busy = busy
         self.history = AgentHistory(run, count_repair)
         self.is_due = False
 
@@ -255,9 +256,11 @@ class _ThreadRestatement:
         if isinstance(event, _FRAME_TYPES):
             return ()
         if isinstance(event, MessagesSnapshot):
-            for _ in iter(self.history.fold_oldest, False):
-                await asyncio.sleep(0)
-            correction = self.history.merge_snapshot(event) if event is not SNAPSHOT_MARKER else None
+            correction = (
+                await self._busy.work_in_slices(self.history.merge_in_slices(event))
+                if event is not SNAPSHOT_MARKER
+                else None
+            )
             self.is_due = event is not SNAPSHOT_MARKER and (self.is_due or correction is not None)
             return () if correction is None else (correction,)
         self.history.add_event(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
@@ -17,12 +18,17 @@ from ambient_runner.runs.checkpoints import is_checkpoint_due
 from ambient_runner.runs.event_reader import read_run_structure
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.pipeline import CLOSED_AT_ONCE
 from ambient_runner.runs.storable import encode_storable
 from ambient_runner.runs.view_cache import load_view
 
 if TYPE_CHECKING:
-    from ambient_runner.ledger.base import Ledger
+    from collections.abc import Sequence
+
+    from ambient_runner.ledger.base import Ledger, Writer
     from ambient_runner.ledger.records import RunInfo, ThreadKey
+    from ambient_runner.projections.thread_view import ThreadView
+    from ambient_runner.protocol.events import Event
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +97,18 @@ async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
         checkpoint = None
         if is_checkpoint_due(view):
             checkpoint = view.update_checkpoint(await ledger.list_checkpoint_parts(info.thread))
-        for event in (*repairer.close(), SNAPSHOT_MARKER, _ABANDONED):
-            writer.append(encode_storable(event))
-            view.apply_event(info.key, event)
+        while closing := repairer.close(CLOSED_AT_ONCE):
+            _append_events(writer, view, closing)
+            await asyncio.sleep(0)
+        _append_events(writer, view, (SNAPSHOT_MARKER, _ABANDONED))
         await writer.finish_run(thread_status(view), checkpoint=checkpoint)
     return True
+
+
+def _append_events(writer: Writer, view: ThreadView, events: Sequence[Event]) -> None:
+    for event in events:
+        writer.append(encode_storable(event))
+        view.apply_event(writer.run, event)
 
 
 async def apply_retention(ledger: Ledger, key: ThreadKey, keep: int) -> bool:

@@ -57,6 +57,7 @@ from ambient_runner.runs.deferred_patch import (
     stamp_lines,
 )
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.loop_turns import BusyTime
 from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.storable import (
     UNENCODABLE_ERRORS,
@@ -72,7 +73,7 @@ from ambient_runner.runs.storable import (
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Redactor
@@ -82,6 +83,9 @@ if TYPE_CHECKING:
 
 CONDITIONALLY_WRITTEN = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
 """Types of which not every event of an agent's stream is written: `is_written` decides."""
+
+CLOSED_AT_ONCE = 256
+"""Messages, calls and steps that the end of a run closes before other tasks may run: about 3 milliseconds."""
 
 _STATE_TYPES = frozenset({StateSnapshot, StateDelta})
 _UNBOUNDED_TYPES = frozenset({StateSnapshot, StateDelta, ActivitySnapshot, ActivityDelta, Custom})
@@ -139,8 +143,8 @@ class Pipeline:
         self._last_subagent: str | None = None
         self.last_event_at = 0.0
         """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deferred ones count once encoded."""
-        self.busy_seconds = 0.0
-        """Time spent on events since the caller set this to 0, without deferred ones."""
+        self.busy = BusyTime()
+        """Work on the run's events, here and before they come here, without deferred ones."""
         self.terminal_event: Terminal | None = None
         self._held_corrections: list[Custom] = []
         """Corrections of the history that have not passed the middleware."""
@@ -154,10 +158,6 @@ class Pipeline:
     def count_repair(self, rule: str, event_type: str, times: int) -> None:
         """Count repairs of the agent's events that were made before they came here."""
         self._repairer.count_repair(rule, event_type, times)
-
-    def add_busy_seconds(self, seconds: float) -> None:
-        """Add seconds that were spent on the agent's events before they came here."""
-        self.busy_seconds += seconds
 
     @property
     def first_repaired_types(self) -> Mapping[str, str]:
@@ -270,7 +270,7 @@ class Pipeline:
                 self._record_call(legal)
             self._write_redacted(drop_long_text(legal))
         self.last_event_at = time.monotonic()
-        self.busy_seconds += self.last_event_at - started_at
+        self.busy.seconds += self.last_event_at - started_at
 
     def find_call(self, tool_call_id: str) -> tuple[str, str] | None:
         """Return name and arguments, before redaction, of a tool call of this run; None if it has a result, or is of another run."""
@@ -307,9 +307,8 @@ class Pipeline:
 
     def _write_long_deltas(self) -> None:
         """Write the deferred events at once: to search more of them takes milliseconds."""
-        started_at = time.monotonic()
-        self._write_deferred_events()
-        self.busy_seconds += time.monotonic() - started_at
+        with self.busy:
+            self._write_deferred_events()
 
     def _encode_deferred_events(self) -> Encoded:
         """Encode the deferred events: the `DeferredEncoder` that the writer calls back, before its next append or when the agent pauses.
@@ -366,7 +365,8 @@ class Pipeline:
         if event.name == HISTORY_EVENT:
             self._held_corrections.append(event)
         else:
-            self._write_private(event)
+            with self.busy:
+                self._write_private(event)
 
     def release_correction(self, event: Event) -> None:
         """Store a correction that has passed the middleware. Middleware cannot create or change one: it must be the adapter's own."""
@@ -402,14 +402,28 @@ class Pipeline:
 
         If redaction has failed, or fails here, the terminal event is RUN_ERROR with the code `redaction_failed`.
         """
+        for _ in self.end_in_slices(terminal):
+            pass
+
+    def end_in_slices(self, terminal: Terminal) -> Iterator[None]:
+        """Do what `end_run` does, and stop wherever other tasks may run: an agent may leave thousands of messages open."""
         if self.terminal_event is not None:
             return
         self._write_deferred_events()
         if _is_cut_off(terminal):
             self._redactor.drop_unfinished()
-        for closing in self._repairer.close():
+        for _ in range(self._repairer.open_count // CLOSED_AT_ONCE):
+            self._close(CLOSED_AT_ONCE)
+            yield
+        self._close()  # What is left, and what an agent that cannot be cancelled has opened meanwhile.
+        self._append_end(terminal)
+
+    def _close(self, limit: int | None = None) -> None:
+        for closing in self._repairer.close(limit):
             with suppress(RedactionFailed):
                 self._write_redacted(closing)
+
+    def _append_end(self, terminal: Terminal) -> None:
         with suppress(RedactionFailed):
             for correction in self._held_corrections:
                 self._write_private(correction)
