@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ambient_runner.errors import ThreadDamaged
-from ambient_runner.ledger import RUNTIME, Fact, SqliteLedger, damage
+from ambient_runner.ledger import RUNTIME, Fact, SqliteLedger, thread_damage
 from ambient_runner.protocol.events import RunFinished, RunStarted, encode_event
 from ambient_runner.runs.runner import Runner
 from tests.e2e.server import serving
@@ -119,7 +119,7 @@ async def test_f28_a_thread_whose_record_and_entries_disagree_is_refused(
         with unless_hung(), pytest.raises(ThreadDamaged) as refused:
             await runner.start(request(user("u1")))
         assert refused.value.status == 503
-        assert [record.levelno for record in caplog.records if record.name == damage.__name__] == [logging.ERROR]
+        assert [record.levelno for record in caplog.records if record.name == thread_damage.__name__] == [logging.ERROR]
         with unless_hung():
             events = await run_once(runner, user("u2"), thread="another")
         assert isinstance(events[-1], RunFinished)
