@@ -71,7 +71,7 @@ SNAPSHOTS = {
 
 @pytest.mark.parametrize("name", SNAPSHOTS)
 async def test_f22_no_snapshot_of_an_agent_stops_the_server(name: str) -> None:
-    """Their conversion, their comparison and their corrections took no turns: 20 of 2,000 messages were one pause of 768 ms."""
+    """Nothing else ran during their conversion, their comparison and their corrections: 20 of 2,000 messages were one pause of 768 ms."""
     assert await pause_of(SNAPSHOTS[name]) < MAX_PAUSE
 
 

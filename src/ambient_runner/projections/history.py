@@ -138,7 +138,7 @@ class HistoryMerge:
 
 
 def finish(slices: Slices[_T]) -> _T:
-    """Return the result of work in slices, without turns of other tasks."""
+    """Return the result of work in slices, without letting other tasks run."""
     while True:
         try:
             next(slices)

@@ -8,15 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
-__all__ = ["LARGE_BYTES", "TimeSlice", "run_in_thread_if_large"]
+__all__ = ["LARGE_BYTES", "MAX_BUSY_SECONDS", "BusyTime", "TimeSlice", "run_in_thread_if_large"]
 
 LARGE_BYTES = 1 << 16
 """Size of JSON, in bytes, from which work on it can take more than 20 ms: if it has many values."""
 
-_SLICE_SECONDS = 0.005
+MAX_BUSY_SECONDS = 0.005
 """Seconds of work on the event loop after which other tasks may run."""
+_ITERATIONS_AFTER_BUSY = 3
+"""Iterations of the event loop that others get after work on an agent's events: a timer or a socket that is ready wakes its task one
+iteration later."""
 
 _executor = ThreadPoolExecutor(2, thread_name_prefix="ambient-large")
 """Not asyncio's own, whose threads agents can occupy. They start with the first large request."""
@@ -45,8 +48,49 @@ class TimeSlice:
 
     async def yield_if_spent(self) -> bool:
         """Let other tasks run if the time is spent. Return True if it was."""
-        if time.monotonic() - self._started_at <= _SLICE_SECONDS:
+        if time.monotonic() - self._started_at <= MAX_BUSY_SECONDS:
             return False
         await asyncio.sleep(0)
         self._started_at = time.monotonic()
         return True
+
+
+class BusyTime:
+    """The work on one run's events since other tasks ran: `with` it, the time of the block is added. Its agent may await in between.
+
+    Deltas are not measured: a clock would cost more than they do.
+
+    Attributes:
+        seconds: Compare it with `MAX_BUSY_SECONDS` where a call of `yield_if_spent` would cost too much.
+    """
+
+    __slots__ = ("_started_at", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._started_at = 0.0
+
+    def __enter__(self) -> None:
+        """Count the time of the block. It must not await, nor be within another one."""
+        self._started_at = time.monotonic()
+
+    def __exit__(self, *_error: object) -> None:
+        self.seconds += time.monotonic() - self._started_at
+
+    async def work_in_slices(self, slices: Generator[None, None, _T]) -> _T:
+        """Return the result of work that yields wherever other tasks may run."""
+        while True:
+            try:
+                with self:
+                    next(slices)
+            except StopIteration as end:
+                await self.yield_if_spent()
+                return end.value
+            await self.yield_if_spent()
+
+    async def yield_if_spent(self) -> None:
+        """Let other tasks run if the work has taken long enough."""
+        if self.seconds > MAX_BUSY_SECONDS:
+            self.seconds = 0.0
+            for _ in range(_ITERATIONS_AFTER_BUSY):
+                await asyncio.sleep(0)

@@ -39,7 +39,7 @@ from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.protocol.reserved_events import to_plain_event
 from ambient_runner.runs.agent_events import AgentEventRules, ignore_repair
 from ambient_runner.runs.agent_history import AgentHistory
-from ambient_runner.runs.loop_turns import BusyTime
+from ambient_runner.runs.executor import BusyTime
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def frame_agent(
     """Return a handler that runs `agent` inside a complete frame. `store_private` receives the agent's private entries.
 
     Their events are also passed on: middleware can see them, but not create, change or drop an entry. The agent does not run while its
-    client tools have results for only some of their calls. `busy` counts the work, and other tasks get turns.
+    client tools have results for only some of their calls. `busy` counts the work; other tasks run in between.
     """
     busy = busy or BusyTime()
 
@@ -130,7 +130,7 @@ def frame_agent(
                         continue
                     with busy:
                         known = rules.apply(value, event)
-                    await busy.take_turns()
+                    await busy.yield_if_spent()
                     outgoing = (
                         *coerce.take_notices(),
                         *(await restatement.events_before(known) if restatement else ()),
