@@ -1202,7 +1202,7 @@ class TestRetention:
                     await tail.next_batches()
             assert tail.position == 0
 
-    async def test_f30_an_established_reader_never_passes_over_dropped_entries(self, ledger: Ledger) -> None:
+    async def test_f30_m2_an_established_reader_never_passes_over_dropped_entries(self, ledger: Ledger) -> None:
         """They were evicted from memory, and retention dropped them from the store before the reader asked for them."""
         line = b"x" * 10_000
         with unless_hung():

@@ -45,7 +45,7 @@ async def metrics_of(url: str) -> str:
         return (await client.get("/metrics")).text
 
 
-async def test_f18_a_blocked_loop_is_reported_once_with_its_stack_and_loses_nothing(tmp_path: Path) -> None:
+async def test_f18_m7_a_blocked_loop_is_reported_once_with_its_stack_and_loses_nothing(tmp_path: Path) -> None:
     """Every other stream stood still for as long, and nothing said why."""
     streams: dict[str, list[dict[str, Any]]] = {}
     with unless_hung(), start_server(tmp_path) as child, start_server(tmp_path) as other:
@@ -79,7 +79,7 @@ async def test_f18_a_blocked_loop_is_reported_once_with_its_stack_and_loses_noth
     assert reports_in(other) == []
 
 
-async def test_f18_the_report_comes_while_the_loop_is_blocked(tmp_path: Path) -> None:
+async def test_f18_m7_the_report_comes_while_the_loop_is_blocked(tmp_path: Path) -> None:
     """It may never end: then a report at the end would never come."""
     with unless_hung(), start_server(tmp_path) as child:
         async with anyio.create_task_group() as group:
@@ -95,14 +95,14 @@ async def test_f18_the_report_comes_while_the_loop_is_blocked(tmp_path: Path) ->
     assert len(reports_in(child)) == 1
 
 
-async def test_f18_code_that_keeps_the_interpreter_lock_is_reported_too(tmp_path: Path) -> None:
+async def test_f18_m7_code_that_keeps_the_interpreter_lock_is_reported_too(tmp_path: Path) -> None:
     with unless_hung(), start_server(tmp_path) as child:
         events = await block(child.url, "search")
     assert ending(one_run(events)) == "success"
     assert "search_backwards" in "".join(reports_in(child))
 
 
-async def test_f18_a_process_that_was_stopped_is_not_reported(tmp_path: Path) -> None:
+async def test_f18_m7_a_process_that_was_stopped_is_not_reported(tmp_path: Path) -> None:
     with unless_hung(), start_server(tmp_path) as child:
         async with anyio.create_task_group() as group:
             done: list[str] = []

@@ -137,7 +137,7 @@ async def read_trimmed(url: str, thread: str, cursor: str, before: int) -> tuple
             return frames, runs
 
 
-async def test_f30_a_reader_that_begins_while_retention_trims_is_not_refused(tmp_path: Path) -> None:
+async def test_f30_m2_a_reader_that_begins_while_retention_trims_is_not_refused(tmp_path: Path) -> None:
     """Retention follows the end of a run, which is when the next client begins to read."""
     thread, refused, opened, is_over = new_id("thread"), list[bytes](), 0, False
 

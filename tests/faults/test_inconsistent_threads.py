@@ -111,7 +111,7 @@ async def runner_on_damaged_thread(path: Path, statement: str) -> AsyncGenerator
         pytest.param("UPDATE place SET last = 9", id="entries are missing"),
     ],
 )
-async def test_f28_a_thread_whose_record_and_entries_disagree_is_refused(
+async def test_f28_m1_a_thread_whose_record_and_entries_disagree_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, statement: str
 ) -> None:
     async with runner_on_damaged_thread(tmp_path / "ledger.db", statement) as runner:
@@ -125,7 +125,7 @@ async def test_f28_a_thread_whose_record_and_entries_disagree_is_refused(
         assert isinstance(events[-1], RunFinished)
 
 
-async def test_f28_every_read_of_a_thread_without_its_newest_entries_is_refused(
+async def test_f28_m1_every_read_of_a_thread_without_its_newest_entries_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Reads were 409 `stale_cursor` without a cursor and without retention, at every attempt, and nothing was logged."""
@@ -135,7 +135,7 @@ async def test_f28_every_read_of_a_thread_without_its_newest_entries_is_refused(
             await check_refused(client, caplog, *FOLDS, *STREAMS, "/threads/t/runs")
 
 
-async def test_f28_every_read_of_a_trimmed_thread_without_its_checkpoint_is_refused(
+async def test_f28_m1_every_read_of_a_trimmed_thread_without_its_checkpoint_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with server_on_damaged_thread(tmp_path, "DELETE FROM checkpoint", retain=5) as client:
@@ -143,7 +143,7 @@ async def test_f28_every_read_of_a_trimmed_thread_without_its_checkpoint_is_refu
             await check_refused(client, caplog, *FOLDS, *STREAMS)
 
 
-async def test_f28_every_fold_of_a_trimmed_thread_with_a_damaged_checkpoint_is_refused(
+async def test_f28_m1_every_fold_of_a_trimmed_thread_with_a_damaged_checkpoint_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was 500 `internal_error`."""
@@ -152,7 +152,7 @@ async def test_f28_every_fold_of_a_trimmed_thread_with_a_damaged_checkpoint_is_r
             await check_refused(client, caplog, *FOLDS)
 
 
-async def test_f28_a_run_whose_record_is_ahead_of_the_entries_is_not_looked_for_again_and_again(
+async def test_f28_m1_a_run_whose_record_is_ahead_of_the_entries_is_not_looked_for_again_and_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with server_on_damaged_thread(tmp_path, "UPDATE run SET last = last + 1000") as client:
@@ -161,7 +161,7 @@ async def test_f28_a_run_whose_record_is_ahead_of_the_entries_is_not_looked_for_
         assert len(errors_in(caplog)) == 1
 
 
-async def test_f28_every_read_of_a_thread_with_a_hole_is_refused(
+async def test_f28_m1_every_read_of_a_thread_with_a_hole_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The numbering jumped over the missing entries: every read was 200, and nothing was logged."""
@@ -170,7 +170,7 @@ async def test_f28_every_read_of_a_thread_with_a_hole_is_refused(
             await check_refused(client, caplog, *FOLDS, *STREAMS)
 
 
-async def test_f28_a_stream_is_cut_at_a_hole_and_its_resume_is_refused(tmp_path: Path) -> None:
+async def test_f28_m1_a_stream_is_cut_at_a_hole_and_its_resume_is_refused(tmp_path: Path) -> None:
     """The server has the folded thread in memory, so that it finds the hole only as it sends."""
     path, store = "/threads/t/events", tmp_path / "ambient.db"
     with serving(store) as server, unless_hung():
@@ -199,7 +199,7 @@ async def test_f28_a_stream_is_cut_at_a_hole_and_its_resume_is_refused(tmp_path:
     ],
 )
 @pytest.mark.parametrize("lines", ["one", "all"])
-async def test_f28_every_read_of_a_thread_with_a_damaged_row_is_refused(
+async def test_f28_m1_every_read_of_a_thread_with_a_damaged_row_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, body: str, lines: str
 ) -> None:
     """Every route was 500 `internal_error`. With one line, the row has as many lines as entries, and only decoding finds the damage."""

@@ -64,7 +64,7 @@ THREADS: dict[str, tuple[str, int, list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", THREADS)
-async def test_f24_no_thread_that_is_inspected_stops_the_server(name: str) -> None:
+async def test_f24_m4_no_thread_that_is_inspected_stops_the_server(name: str) -> None:
     """Its newest entries were folded and its messages were converted without a break: for up to two seconds."""
     route, count, events = THREADS[name]
     with unless_hung():

@@ -78,7 +78,7 @@ SHAPES: dict[str, tuple[Callable[[int], Any], Callable[[int], list[dict[str, Any
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_f24_the_cost_of_a_patch_is_linear_in_its_operations(shape: str) -> None:
+def test_f24_m4_the_cost_of_a_patch_is_linear_in_its_operations(shape: str) -> None:
     """The container was copied for every operation: ten times as many operations took a hundred times as long."""
     make_document, make_operations = SHAPES[shape]
 
@@ -96,7 +96,7 @@ def patched_activity(content: dict[str, Any], patches: Sequence[list[dict[str, A
     return transcript
 
 
-def test_f24_patches_of_an_activity_in_a_row_copy_it_once() -> None:
+def test_f24_m4_patches_of_an_activity_in_a_row_copy_it_once() -> None:
     """The whole activity was copied for every patch, however little that changed."""
     patches = [[{"op": "replace", "path": f"/{at}", "value": -1}] for at in range(500)]
 
@@ -129,7 +129,7 @@ async def run_watched(*events: Any) -> tuple[list[Event], Any, float]:
         return seen, state, pauses.longest
 
 
-async def test_f24_a_patch_of_100_000_operations_is_dropped_and_the_server_goes_on() -> None:
+async def test_f24_m4_a_patch_of_100_000_operations_is_dropped_and_the_server_goes_on() -> None:
     """It stopped the event loop for more than a minute, and every later fold of the thread for half of that."""
     events = [StateSnapshot(snapshot={"a": 1}), StateDelta(delta=adds(100_000)), StateDelta(delta=adds(1))]
     seen, state, _ = await run_watched(*events)
@@ -144,7 +144,7 @@ LONG_PATCHES: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("form", LONG_PATCHES)
-async def test_f24_the_operations_of_a_patch_are_counted_before_it_is_converted(form: str) -> None:
+async def test_f24_m4_the_operations_of_a_patch_are_counted_before_it_is_converted(form: str) -> None:
     """The conversion of 500,000 operations stopped the event loop for up to 4 seconds."""
     patch = LONG_PATCHES[form]()
     seen, state, _ = await run_watched(StateSnapshot(snapshot={"a": 1}), patch)
@@ -152,7 +152,7 @@ async def test_f24_the_operations_of_a_patch_are_counted_before_it_is_converted(
     assert await pause_of(patch) < MAX_PAUSE
 
 
-async def test_f24_a_patch_of_an_activity_has_the_same_limit() -> None:
+async def test_f24_m4_a_patch_of_an_activity_has_the_same_limit() -> None:
     activity = ActivitySnapshot(message_id="m", activity_type="plan", content={})
     long = ActivityDelta(message_id="m", activity_type="plan", patch=adds(MAX_PATCH_OPERATIONS + 1))
     seen, _, _ = await run_watched(activity, long)
@@ -195,12 +195,12 @@ HEAVY_EVENTS: dict[str, tuple[Any, list[list[dict[str, Any]]]]] = {
 
 
 @pytest.mark.parametrize("name", HEAVY_EVENTS)
-async def test_f24_no_patch_stops_the_server(name: str) -> None:
+async def test_f24_m4_no_patch_stops_the_server(name: str) -> None:
     state, patches = HEAVY_EVENTS[name]
     assert await pause_of(StateSnapshot(snapshot=state), *(StateDelta(delta=patch) for patch in patches)) < MAX_PAUSE
 
 
-def test_f24_a_patch_that_shifts_too_many_items_is_too_large() -> None:
+def test_f24_m4_a_patch_that_shifts_too_many_items_is_too_large() -> None:
     with pytest.raises(PatchTooLarge):
         apply_patch(LONG, [{"op": "add", "path": "/0", "value": 1}] * 10_000)
     assert len(apply_patch(LONG, [{"op": "add", "path": "/0", "value": 1}] * 100)) == len(LONG) + 100
@@ -222,7 +222,7 @@ OPERATIONS = st.lists(
 
 
 @given(document=VALUES, operations=OPERATIONS)
-def test_f24_a_patch_means_the_same_as_its_operations_one_by_one(
+def test_f24_m4_a_patch_means_the_same_as_its_operations_one_by_one(
     document: Any, operations: list[dict[str, Any]]
 ) -> None:
     """Containers are copied once per patch, also if a `copy` has put them at two paths."""
@@ -240,7 +240,7 @@ def test_f24_a_patch_means_the_same_as_its_operations_one_by_one(
 
 
 @given(document=st.dictionaries(st.sampled_from("abc"), VALUES), patches=st.lists(OPERATIONS, max_size=4))
-def test_f24_patches_of_an_activity_do_not_change_what_was_read_before(
+def test_f24_m4_patches_of_an_activity_do_not_change_what_was_read_before(
     document: dict[str, Any], patches: list[list[dict[str, Any]]]
 ) -> None:
     """Patches in a row change one copy of the content, until somebody reads it."""

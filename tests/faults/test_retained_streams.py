@@ -110,7 +110,7 @@ def objections(streams: Sequence[Sequence[Event]]) -> list[str | None]:
     return [json.loads(line)["error"] for line in done.stdout.splitlines()]
 
 
-async def test_f30_a_slow_reader_learns_of_entries_that_retention_dropped(tmp_path: Path) -> None:
+async def test_f30_m2_a_slow_reader_learns_of_entries_that_retention_dropped(tmp_path: Path) -> None:
     with unless_hung():
         streams = await read_slowly(tmp_path / "ambient.db")
     received = [frame for stream in streams for frame in stream]
@@ -125,7 +125,7 @@ async def test_f30_a_slow_reader_learns_of_entries_that_retention_dropped(tmp_pa
     not (CLIENTS / "node_modules" / "ag-ui-client-1.0").is_dir(),
     reason="run `npm install` in tests/e2e/clients for the official clients",
 )
-async def test_f30_the_official_client_accepts_what_a_slow_reader_gets(tmp_path: Path) -> None:
+async def test_f30_m2_the_official_client_accepts_what_a_slow_reader_gets(tmp_path: Path) -> None:
     with unless_hung():
         streams = await read_slowly(tmp_path / "ambient.db")
     assert objections([whole_runs(events_of(stream)) for stream in streams]) == [None] * len(streams)
@@ -142,7 +142,7 @@ async def forget_everything(ledger: Ledger) -> None:
     await ledger.trim_thread(KEY, Checkpoint(seq=info.last, body=ThreadView().to_checkpoint()))
 
 
-async def test_f30_a_follower_of_a_run_does_not_wait_for_an_end_that_was_dropped() -> None:
+async def test_f30_m2_a_follower_of_a_run_does_not_wait_for_an_end_that_was_dropped() -> None:
     async with runner_of(ScriptedAgent(chat)) as runner:
         started = await runner.start(request(user("u1")))
         with unless_hung():
@@ -153,7 +153,7 @@ async def test_f30_a_follower_of_a_run_does_not_wait_for_an_end_that_was_dropped
 
 
 @pytest.mark.parametrize("audience", ["open", "safe"])
-async def test_f30_an_export_fails_when_entries_are_dropped_under_it(audience: str) -> None:
+async def test_f30_m2_an_export_fails_when_entries_are_dropped_under_it(audience: str) -> None:
     async with runner_of(ScriptedAgent(chat)) as runner:
         await run_once(runner, user("u1"))
         await run_once(runner, user("u2"))

@@ -84,7 +84,7 @@ def schema_version(store: Path) -> int:
         return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
-async def test_f28_a_migration_names_the_living_older_servers_and_refuses(store: Path, newer_program: Path) -> None:
+async def test_f28_m1_a_migration_names_the_living_older_servers_and_refuses(store: Path, newer_program: Path) -> None:
     options: Sequence[str] = ("serve", "demo", "--port", "0", "--store", f"sqlite:///{store}")
     with start(store) as first, start(store) as second:
         before = schema_version(store)
@@ -104,7 +104,7 @@ async def test_f28_a_migration_names_the_living_older_servers_and_refuses(store:
     assert schema_version(store) == before + 1
 
 
-async def test_f28_a_server_that_meets_a_newer_schema_writes_nothing_more(store: Path) -> None:
+async def test_f28_m1_a_server_that_meets_a_newer_schema_writes_nothing_more(store: Path) -> None:
     thread = new_id("thread")
     with start(store) as server, unless_hung():
         async with (
@@ -130,7 +130,7 @@ async def test_f28_a_server_that_meets_a_newer_schema_writes_nothing_more(store:
     assert content_of(store) == migrated
 
 
-async def test_f28_an_idle_server_notices_the_newer_schema(store: Path) -> None:
+async def test_f28_m1_an_idle_server_notices_the_newer_schema(store: Path) -> None:
     with start(store) as server, unless_hung():
         migrate(store)
         async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
@@ -138,7 +138,9 @@ async def test_f28_an_idle_server_notices_the_newer_schema(store: Path) -> None:
                 pass
 
 
-async def test_f28_a_store_with_a_newer_schema_is_reported_once(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_f28_m1_a_store_with_a_newer_schema_is_reported_once(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Each poll for changes found the file in its place, logged that the store can be used again, and then found the schema."""
     lease = 0.03
     async with SqliteLedger(store, lease=lease) as ledger:
@@ -151,7 +153,7 @@ async def test_f28_a_store_with_a_newer_schema_is_reported_once(store: Path, cap
     assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == ["CRITICAL"]
 
 
-async def test_f28_a_ledger_that_meets_a_newer_schema_refuses_reads_and_writes(store: Path) -> None:
+async def test_f28_m1_a_ledger_that_meets_a_newer_schema_refuses_reads_and_writes(store: Path) -> None:
     async with (
         SqliteLedger(store) as ledger,
         await ledger.acquire_lease(KEY, "run-1") as writer,
@@ -177,7 +179,7 @@ async def test_f28_a_ledger_that_meets_a_newer_schema_refuses_reads_and_writes(s
     assert content_of(store) == migrated
 
 
-async def test_f28_a_program_that_was_started_before_a_migration_does_not_register_after_it(
+async def test_f28_m1_a_program_that_was_started_before_a_migration_does_not_register_after_it(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older program has checked the schema and has not registered yet: no migration can see it."""
@@ -189,7 +191,7 @@ async def test_f28_a_program_that_was_started_before_a_migration_does_not_regist
             pass
 
 
-async def test_f28_a_newer_schema_is_a_configuration_error_that_says_what_to_do(store: Path) -> None:
+async def test_f28_m1_a_newer_schema_is_a_configuration_error_that_says_what_to_do(store: Path) -> None:
     async with SqliteLedger(store):
         pass
     migrate(store)

@@ -150,7 +150,7 @@ async def read_whole(server: Child, path: str) -> bytes:
         return (await client.get(path)).raise_for_status().content
 
 
-async def test_f11_a_plain_response_that_nobody_reads_costs_its_body_and_a_mebibyte(tmp_path: Path) -> None:
+async def test_f11_m5_a_plain_response_that_nobody_reads_costs_its_body_and_a_mebibyte(tmp_path: Path) -> None:
     """A file that is searched for secrets took 28 MiB for each client, because of its decoded copies."""
     with unless_hung(), await start_file_server(tmp_path, HEARTBEAT) as server:
         thread = new_id("thread")
@@ -166,7 +166,7 @@ async def test_f11_a_plain_response_that_nobody_reads_costs_its_body_and_a_mebib
             await wait_until_idle(server)
 
 
-async def test_f11_a_plain_response_that_nobody_reads_is_cut_after_slow_reader(tmp_path: Path) -> None:
+async def test_f11_m5_a_plain_response_that_nobody_reads_is_cut_after_slow_reader(tmp_path: Path) -> None:
     """Only clients of event streams were disconnected: the connections of 50 clients were open for as long as they wished."""
     with unless_hung(), await start_file_server(tmp_path, SLOW_READER) as server:
         paths = await store_large_content(server, new_id("thread"))
@@ -186,7 +186,7 @@ async def test_f11_a_plain_response_that_nobody_reads_is_cut_after_slow_reader(t
         assert "ASGI" not in server.output
 
 
-async def test_f11_a_client_that_reads_slowly_but_steadily_gets_the_whole_file(tmp_path: Path) -> None:
+async def test_f11_m5_a_client_that_reads_slowly_but_steadily_gets_the_whole_file(tmp_path: Path) -> None:
     """The server waits longer than `slow_reader` until it can send the next piece, because the kernel's buffers are large."""
     thread = new_id("thread")
     with unless_hung(), await start_file_server(tmp_path, SLOW_READER) as server:
@@ -201,7 +201,7 @@ async def test_f11_a_client_that_reads_slowly_but_steadily_gets_the_whole_file(t
         assert await metric(server, "ambient_slow_clients_disconnected_total") == 0
 
 
-async def test_f11_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_slower(tmp_path: Path) -> None:
+async def test_f11_m5_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_slower(tmp_path: Path) -> None:
     thread = new_id("thread")
     limits = {"AMBIENT_SLOW_READER": str(HEARTBEAT)}  # None is disconnected meanwhile.
     with unless_hung(), start(tmp_path / "ambient.db", env=limits) as server:
@@ -222,7 +222,7 @@ async def test_f11_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_slow
     assert beside <= alone * 1.3 + 3
 
 
-async def test_f11_a_reader_that_stalls_is_cut_after_slow_reader_although_the_heartbeat_is_longer(
+async def test_f11_m5_a_reader_that_stalls_is_cut_after_slow_reader_although_the_heartbeat_is_longer(
     tmp_path: Path,
 ) -> None:
     thread = new_id("thread")

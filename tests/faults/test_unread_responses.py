@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["kept", "closed"])
 @pytest.mark.parametrize("size", [40_000, 4_000_000])
-async def test_f11_a_response_of_any_size_that_nobody_reads_is_cut(size: int, headers: dict[str, str]) -> None:
+async def test_f11_m5_a_response_of_any_size_that_nobody_reads_is_cut(size: int, headers: dict[str, str]) -> None:
     """uvicorn closes a connection only when the client has read what was sent, also one whose response is complete."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -31,7 +31,7 @@ async def test_f11_a_response_of_any_size_that_nobody_reads_is_cut(size: int, he
             assert len(await asyncio.to_thread(read_rest, client)) < size
 
 
-async def test_f11_requests_without_end_whose_responses_nobody_reads_are_cut() -> None:
+async def test_f11_m5_requests_without_end_whose_responses_nobody_reads_are_cut() -> None:
     async with served(our_app(), send_buffer=4096) as server:
         with open_stalled_socket(server.url, "/health") as client:
             assert len(await asyncio.to_thread(client.recv, 1)) == 1

@@ -84,7 +84,7 @@ async def stored(ledger: SqliteLedger) -> list[bytes]:
 
 @pytest.mark.usefixtures("impatient")
 class TestLockedStore:
-    async def test_f07_what_is_queued_is_kept_and_written_once(self, store: Path) -> None:
+    async def test_f07_m6_what_is_queued_is_kept_and_written_once(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger, running(ledger) as writer, ledger.tail(KEY, 1) as tail:
             with unless_hung():
                 with locked(store):
@@ -105,7 +105,7 @@ class TestLockedStore:
             assert got == [b"a", b"b", b"c", b"d"]
             assert await stored(ledger) == [b"started", *got]
 
-    async def test_f07_a_server_that_starts_waits_for_the_lock(
+    async def test_f07_m6_a_server_that_starts_waits_for_the_lock(
         self, store: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         async with SqliteLedger(store):
@@ -125,7 +125,7 @@ class TestLockedStore:
             async with SqliteLedger(store, patience=0.1):
                 raise AssertionError("It was opened although it is locked.")
 
-    async def test_f07_a_producer_waits_while_too_much_is_queued(self, store: Path) -> None:
+    async def test_f07_m6_a_producer_waits_while_too_much_is_queued(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger, running(ledger) as writer:
             reason, waited = "", list[str]()
 
@@ -149,7 +149,7 @@ class TestLockedStore:
             assert waited == [reason, ""]
             assert await stored(ledger) == [b"started", b"first", *(b"%d" % number for number in range(5000))]
 
-    async def test_f07_a_request_is_refused_soon(self, store: Path) -> None:
+    async def test_f07_m6_a_request_is_refused_soon(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger, running(ledger) as writer:
             with unless_hung(), locked(store):
                 writer.append(b"a")
@@ -157,7 +157,7 @@ class TestLockedStore:
                 with pytest.raises(LedgerError):
                     await ledger.acquire_lease(KEY._replace(id="other"), "run-2")
 
-    async def test_f07_after_its_patience_the_run_is_lost_as_before(self, store: Path) -> None:
+    async def test_f07_m6_after_its_patience_the_run_is_lost_as_before(self, store: Path) -> None:
         async with SqliteLedger(store, patience=0.3) as ledger:
             async with running(ledger) as writer:
                 with unless_hung(), locked(store):
@@ -171,7 +171,7 @@ class TestLockedStore:
                 assert [run.key for run in await ledger.list_abandoned_runs()] == ["run-1"]
             assert await stored(ledger) == [b"started"]
 
-    async def test_f07_an_idle_ledger_gets_well_by_itself(self, store: Path) -> None:
+    async def test_f07_m6_an_idle_ledger_gets_well_by_itself(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
             with unless_hung():
                 with locked(store):
@@ -180,7 +180,7 @@ class TestLockedStore:
                     assert ledger.unavailable_reason() is not None
                 await until_available(ledger)
 
-    async def test_f07_what_was_released_meanwhile_is_written_before_the_release(self, store: Path) -> None:
+    async def test_f07_m6_what_was_released_meanwhile_is_written_before_the_release(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
             with unless_hung():
                 async with running(ledger) as writer:
@@ -193,7 +193,7 @@ class TestLockedStore:
                     assert heir.last == 2
             assert await stored(ledger) == [b"started", b"a"]
 
-    async def test_f07_the_readers_of_a_run_that_is_lost_are_ended(self, store: Path) -> None:
+    async def test_f07_m6_the_readers_of_a_run_that_is_lost_are_ended(self, store: Path) -> None:
         """They got pings for as long as the outage lasted, of a run that was given up."""
         async with SqliteLedger(store, patience=0.3) as ledger, running(ledger) as writer:
             async with ledger.tail(KEY, 1) as tail:
@@ -202,7 +202,7 @@ class TestLockedStore:
                     with pytest.raises(LedgerError):
                         await tail.next_batches()
 
-    async def test_f07_a_store_that_is_closed_meanwhile_does_not_wait_for_its_patience(self, store: Path) -> None:
+    async def test_f07_m6_a_store_that_is_closed_meanwhile_does_not_wait_for_its_patience(self, store: Path) -> None:
         with unless_hung():
             async with SqliteLedger(store, patience=10 * HANG_SECONDS) as ledger:
                 async with running(ledger) as writer:
@@ -213,7 +213,7 @@ class TestLockedStore:
                     with pytest.raises(LedgerError):
                         await writer.flush()
 
-    async def test_f07_nobody_takes_a_lease_that_its_owner_could_not_renew(self, store: Path) -> None:
+    async def test_f07_m6_nobody_takes_a_lease_that_its_owner_could_not_renew(self, store: Path) -> None:
         """Both wait for the lock for longer than a lease. Whoever gets it first, the owner keeps its lease."""
         now = 1000.0
 
@@ -237,7 +237,7 @@ class TestLockedStore:
                     await writer.finish_run()
             assert await stored(other) == [b"started", b"a", b"b"]
 
-    async def test_f07_a_lease_that_was_lost_meanwhile_is_lost(self, store: Path) -> None:
+    async def test_f07_m6_a_lease_that_was_lost_meanwhile_is_lost(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
             async with running(ledger) as writer:
                 with unless_hung():
@@ -250,7 +250,7 @@ class TestLockedStore:
                         await writer.flush()
             assert await stored(ledger) == [b"started"]
 
-    async def test_f07_a_run_that_ends_meanwhile_writes_its_end(
+    async def test_f07_m6_a_run_that_ends_meanwhile_writes_its_end(
         self, store: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The time to write the terminal event is longer by the store's patience."""
@@ -278,7 +278,9 @@ class TestLockedStore:
         assert [event.delta for event in events if isinstance(event, TextMessageContent)] == ["a"]
 
 
-async def test_f07_an_agent_that_waits_for_the_store_is_not_idle(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_f07_m6_an_agent_that_waits_for_the_store_is_not_idle(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ambient_runner.ledger.sqlite.connection.BUSY_TIMEOUT", 0.05)
     has_begun = anyio.Event()
     may_fill = anyio.Event()
@@ -327,7 +329,7 @@ def fill_disk(path: Path) -> None:
             file.write(b"x" * 1024)
 
 
-async def test_f07_a_run_on_a_full_disk_goes_on_once_there_is_space(small_disk: Path) -> None:
+async def test_f07_m6_a_run_on_a_full_disk_goes_on_once_there_is_space(small_disk: Path) -> None:
     filling = small_disk / "filling"
     async with SqliteLedger(small_disk / "ambient.db") as ledger, running(ledger) as writer:
         with unless_hung():
@@ -362,7 +364,7 @@ def without_space(server: Child, store: Path) -> Generator[None]:
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, before)
 
 
-async def test_f07_a_server_says_that_it_cannot_write_and_its_runs_go_on_afterwards(store: Path) -> None:
+async def test_f07_m6_a_server_says_that_it_cannot_write_and_its_runs_go_on_afterwards(store: Path) -> None:
     """An I/O error, then a lock that two servers wait for. One run goes on through both."""
     thread = new_id("thread")
     with start(store) as server, start(store) as other, unless_hung():
