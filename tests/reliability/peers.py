@@ -15,6 +15,8 @@ __all__ = ["measure_aegra", "measure_copilotkit"]
 AEGRA = "aegra-api==0.11.0"
 COPILOTKIT = "@copilotkit/sqlite-runner"
 _PYTHONS = ("python3.12", "python3.13", "python3.14")
+_PYENV_PYTHONS = ".pyenv/versions/3.1[2-9]*/bin/python3"
+"""Versions that pyenv has installed, below the home directory. Its `python3.12` on PATH runs only where that version is active."""
 _HERE = Path(__file__).parent
 _INSTALL_TIMEOUT = 900  # seconds
 
@@ -40,6 +42,7 @@ def _find_python() -> str:
     if sys.version_info >= (3, 12):
         return sys.executable
     found = [program for program in map(shutil.which, _PYTHONS) if program]
+    found += map(str, sorted(Path.home().glob(_PYENV_PYTHONS)))
     return next((program for program in found if not _run([program, "--version"]).returncode), "")
 
 
