@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.errors import RedactionFailed
-from ambient_runner.ledger.records import JoinedText
+from ambient_runner.ledger.records import RUNTIME, Batch, Encoded, JoinedText
 from ambient_runner.projections.redaction import Redactor
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
@@ -24,7 +26,7 @@ from tests.protocol.strategies import CONTENTS, IDS, RUN, TAGS, THREAD
 from tests.runs.test_pipeline import SECRET, Lines, piped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence, Sized
 
     from ambient_runner.ledger.base import Writer
 
@@ -192,6 +194,66 @@ def test_a_joined_text_is_that_of_its_lines(events: list[e.Event], cuts: list[bo
             deltas: list[Any] = [e.decode_event(line) for line in encoded.lines]
             assert deltas == [e.TextMessageContent(message_id=text.message_id, delta=each.delta) for each in deltas]
             assert text.text == "".join(each.delta for each in deltas)
+
+
+class Batches(Lines):
+    """A writer that keeps what each append had, as events and as lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appended: list[Encoded] = []
+
+    def append(self, line: bytes) -> None:
+        super().append(line)
+        self._collect()
+        self.appended.append(Encoded([line], events=[line]))
+
+    def append_lazily(self, make: Callable[[], Encoded], pending: Sized = ()) -> None:
+        super().append_lazily(make, pending)
+        self._collect()
+
+    def run_lazy_append(self) -> list[e.Event]:
+        written = super().run_lazy_append()
+        self._collect()
+        return written
+
+    def _collect(self) -> None:
+        self.appended += self.encoded
+        self.encoded.clear()
+
+
+@given(
+    events=STREAMS,
+    cuts=st.lists(st.booleans(), min_size=40, max_size=40),
+    secrets=st.sampled_from([(), (SECRET, OTHER_SECRET)]),
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=40),
+)
+def test_a_thread_folded_from_the_events_is_the_one_folded_from_their_lines(
+    events: list[e.Event], cuts: list[bool], secrets: tuple[str, ...], sizes: list[int]
+) -> None:
+    """However many appends a batch has: `sizes` of them, in turn."""
+    writer = Batches()
+    pipeline = Pipeline(cast("Writer", writer), Repairer(THREAD, RUN), Redactor(secrets))
+    pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
+    for event, is_pause in zip(events, cuts, strict=False):
+        pipeline.push(event)
+        if is_pause:
+            writer.run_lazy_append()
+    pipeline.end_run(e.RunFinished(thread_id=THREAD, run_id=RUN))
+    writer.run_lazy_append()
+    from_events, from_lines = ThreadView(), ThreadView()
+    appended = iter(writer.appended)
+    for size in cycle(sizes):
+        taken = list(islice(appended, size))
+        if not taken:
+            break
+        lines = [line for each in taken for line in each.lines]
+        known = [event for each in taken for event in each.events or each.lines]
+        batch = Batch(first=from_lines.seq + 1, owner=RUNTIME, kind="", run="run", ts=5, lines=lines)
+        from_lines.apply(batch)
+        from_events.apply(msgspec.structs.replace(batch, events=known))
+    assert from_events.seq == from_lines.seq
+    assert from_events.to_checkpoint() == from_lines.to_checkpoint()
 
 
 def test_the_joined_text_is_known_for_plain_deltas_of_one_message() -> None:

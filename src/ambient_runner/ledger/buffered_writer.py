@@ -47,6 +47,8 @@ class Append(NamedTuple):
     """Bytes of all lines."""
     text: JoinedText | None
     """The joined text of the lines, if it is known."""
+    events: list[object]
+    """The same entries as events, and as lines where the events are not known."""
     end_status: ThreadStatus | None
     """The thread's status from the end of the run on; None if the run goes on."""
     checkpoint: CheckpointUpdate | None = None
@@ -146,6 +148,8 @@ class BufferedWriter:
         self._lines: list[bytes] = []
         self._texts: list[JoinedText] | None = []
         """The joined texts of the lines, of one message; None if a line has none."""
+        self._events: list[object] = []
+        """The same entries as events, and as lines where the events are not known."""
         self._deferred: DeferredEncoder | None = None
         """Called back by `_encode_deferred` before the lines are needed."""
         self._pending: Sized = ()
@@ -211,6 +215,7 @@ class BufferedWriter:
             self._encode_deferred()
         self._lines.append(line)
         self._texts = None
+        self._events.append(line)
         self._queued += 1
         size = len(line)
         self._uncommitted_bytes += size
@@ -301,13 +306,15 @@ class BufferedWriter:
         lines, self._lines = self._lines, []
         size, self._buffered_bytes = self._buffered_bytes, 0
         texts, self._texts = self._texts, []
+        events, self._events = self._events, []
         if len(lines) >= self._batch_lines:
             self._batch_lines = min(_MAX_BATCH_LINES, self._batch_lines * 4)
         self._submitted_bytes += size
         end_status, self._end_status = self._end_status, None
         self._is_dirty = False
         text = join_texts(texts) if texts else None
-        return Append(self, lines, size, text, end_status, self._checkpoint if end_status is not None else None)
+        checkpoint = self._checkpoint if end_status is not None else None
+        return Append(self, lines, size, text, events, end_status, checkpoint)
 
     def mark_committed(self, count: int, size: int, newest: int) -> None:
         """For the store: record that `count` queued entries of `size` bytes are on disk and published."""
@@ -324,6 +331,7 @@ class BufferedWriter:
         self._refusal = error
         self._encode_deferred()  # So that the producer that defers lines starts a new buffer, and its next append raises.
         self._lines.clear()
+        self._events.clear()
         self._uncommitted_bytes = self._buffered_bytes = 0
         for _, future in self._commit_waiters:
             if not future.done():
@@ -350,9 +358,10 @@ class BufferedWriter:
         """Call the producer's encoder back, if one is registered, and queue its lines."""
         encode, self._deferred, self._pending = self._deferred, None, ()
         if encode is not None:
-            lines, text = encode()
+            lines, text, events = encode()
             if lines:
                 self._add_text(text)
+                self._events += events or lines
             self._lines += lines
             self._queued += len(lines)
             size = sum(map(len, lines))

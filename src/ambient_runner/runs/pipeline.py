@@ -45,7 +45,7 @@ from ambient_runner.runs.deferred_events import (
     MAX_DEFERRED_DELTA_CHARS,
     MAX_SHORT_TEXT_CHARS,
     encode_deltas,
-    encode_events,
+    encode_groups,
     encode_stamped,
     encode_together,
     is_deferrable,
@@ -336,8 +336,9 @@ class Pipeline:
             return Encoded([])
         if deltas and released[0] and redactor.is_plain(deltas[0]):
             return encode_deltas(cast("Sequence[Delta]", released[0]))
-        flat = [event for group in released for event in group]
-        return Encoded(self._encode_with_patches(flat)) if changes else encode_events(flat)
+        if changes:
+            return Encoded(self._encode_with_patches([event for group in released for event in group]))
+        return encode_groups(released)
 
     def _encode_patches(self, patches: Sequence[Event], changes: Sequence[KeyChange]) -> list[bytes] | None:
         """Apply deferred patches to the state, and encode them. Return None, and do nothing, if one of them has to be handled alone."""
