@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from ambient_runner.ledger.buffered_writer import BufferedWriter, FlushScheduler
 from ambient_runner.ledger.records import Encoded, ThreadKey
 
@@ -18,9 +20,13 @@ def writer_of(submitted: list[list[bytes]], appends: list[Append] | None = None)
         if appends is not None:
             appends.extend(submitted_now)
 
+    return writer_with(FlushScheduler(submit))
+
+
+def writer_with(scheduler: FlushScheduler) -> BufferedWriter:
     return BufferedWriter(
         cast("WriterBackend", None),
-        FlushScheduler(submit),
+        scheduler,
         thread=ThreadKey("", "local", "t"),
         run="r",
         epoch="epoch",
@@ -78,3 +84,17 @@ async def test_deferred_events_are_not_encoded_to_see_if_the_producer_goes_on() 
     await asyncio.sleep(0)
     assert encoded == [10]
     assert submitted == [[b"first"], pending]
+
+
+@pytest.mark.parametrize(("producers", "largest"), [(1, 1024), (2, 512), (4, 256), (9, 256)])
+async def test_the_batches_of_producers_that_do_not_pause_grow_and_share_a_limit(producers: int, largest: int) -> None:
+    sizes: list[int] = []
+    scheduler = FlushScheduler(lambda appends: sizes.extend(len(append.lines) for append in appends))
+    writers = [writer_with(scheduler) for _ in range(producers)]
+    for _ in range(20):
+        for writer in writers:
+            for _ in range(256):
+                writer.append(b"line")
+        await asyncio.sleep(0)
+    assert sizes[: 3 * producers] == [256] * 3 * producers
+    assert set(sizes[3 * producers :]) == {largest}

@@ -132,7 +132,7 @@ def test_long_deltas_have_the_texts_and_the_joined_text_of_the_plain_path(
     lines, end = Lines(), e.RunFinished(thread_id=THREAD, run_id=RUN)
     pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor(secrets))
     with patch.multiple(
-        pipeline_module, MAX_SHORT_TEXT_CHARS=long, LONG_DELTA_FLUSH_CHARS=written_from, MAX_DEFERRED_DELTA_CHARS=12
+        pipeline_module, MAX_SHORT_DELTA_CHARS=long, LONG_TEXT_FLUSH_CHARS=written_from, MAX_DEFERRED_DELTA_CHARS=12
     ):
         for event, is_pause in zip(
             (e.RunStarted(thread_id=THREAD, run_id=RUN), *events, end), [*cuts, True, True], strict=False
@@ -306,3 +306,18 @@ def test_many_characters_are_written_without_waiting_for_the_agent_to_pause() ->
     pipeline, _ = piped(SECRET)
     is_written = [pipeline.push(e.TextMessageContent(message_id="m", delta="a " * 5000)) for _ in range(5)]
     assert is_written == [False, False, False, True, False]
+
+
+def test_many_characters_of_results_and_patches_are_written_too() -> None:
+    text = "a " * 2000
+    for long, others in (
+        (lambda n: e.StateDelta(delta=[{"op": "add", "path": f"/key{n}", "value": text}]), []),
+        (
+            lambda n: e.ToolCallResult(message_id=f"result{n}", tool_call_id=f"call{n}", content=text),
+            [e.ToolCallStart(tool_call_id=f"call{n}", tool_call_name="look") for n in range(9)],
+        ),
+    ):
+        pipeline, _ = piped(SECRET)
+        for event in others:
+            pipeline.push(event)
+        assert [pipeline.push(long(number)) for number in range(9)] == [False] * 8 + [True]

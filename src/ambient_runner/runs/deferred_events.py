@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFERRED_TYPES",
-    "LONG_DELTA_FLUSH_CHARS",
+    "LONG_TEXT_FLUSH_CHARS",
     "MAX_DEFERRED_DELTA_CHARS",
+    "MAX_SHORT_DELTA_CHARS",
     "MAX_SHORT_TEXT_CHARS",
     "encode_deltas",
     "encode_groups",
@@ -68,11 +69,13 @@ DEFERRED_TYPES = frozenset(
 )
 """Types, other than deltas, of events that may be deferred."""
 MAX_SHORT_TEXT_CHARS = 4096
-"""Characters of a short delta, or of a result or patch that may be deferred."""
+"""Characters of a result or patch that may be deferred."""
+MAX_SHORT_DELTA_CHARS = 1024
+"""Characters of a short delta, of which any number may be deferred. The writer asks for the lines of a thousand."""
 MAX_DEFERRED_DELTA_CHARS = 1 << 16
 """Characters of the longest delta that may be deferred."""
-LONG_DELTA_FLUSH_CHARS = 1 << 15
-"""Characters of deferred long deltas at which all deferred events are written: searching more takes milliseconds."""
+LONG_TEXT_FLUSH_CHARS = 1 << 15
+"""Characters of deferred long texts at which all deferred events are written: searching more takes milliseconds."""
 _get_delta = attrgetter("delta")
 
 
