@@ -102,18 +102,16 @@ class FlushScheduler:
 
     def _flush_paused_writers(self) -> None:
         """Run once per loop iteration. A writer that queued more since the last check is still producing, until it has a full batch."""
-        appends: list[Append] = []
-        busy: list[BufferedWriter] = []
-        max_lines = max(_MIN_GROWN_LINES, _MAX_BATCH_LINES // max(1, len(self._dirty_writers)))
-        for writer in self._dirty_writers:
-            if writer.has_paused(max_lines):
-                appends.append(writer.take_queued())
-            else:
-                busy.append(writer)
+        dirty = self._dirty_writers
+        if len(dirty) == 1:  # Without a loop: an agent that awaits after each event comes here as often.
+            paused, busy = (dirty, []) if dirty[0].has_paused(_MAX_BATCH_LINES) else ([], dirty)
+        else:
+            paused, busy = _divide_by_pause(dirty)
         self._dirty_writers = busy
         if busy and self._loop:
             self._loop.call_soon(self._flush_paused_writers)
-        self._submit_nonempty(appends)
+        if paused:
+            self._submit_nonempty([writer.take_queued() for writer in paused])
 
     def _submit_nonempty(self, appends: list[Append]) -> None:
         """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
@@ -302,8 +300,8 @@ class BufferedWriter:
             self._encode_deferred()
         pending = len(self._pending)
         queued = self._queued + pending
-        full = min(self._batch_lines, max_lines)
-        paused = queued == self._queued_at_last_check or len(self._lines) + pending >= full
+        buffered = len(self._lines) + pending
+        paused = queued == self._queued_at_last_check or buffered >= self._batch_lines or buffered >= max_lines
         self._queued_at_last_check = queued
         return paused
 
@@ -403,6 +401,16 @@ class BufferedWriter:
             elif not future.done():
                 future.set_result(None)
         self._commit_waiters = remaining
+
+
+def _divide_by_pause(dirty: list[BufferedWriter]) -> tuple[list[BufferedWriter], list[BufferedWriter]]:
+    """Return the writers that have paused, and those that are still producing."""
+    max_lines = max(_MIN_GROWN_LINES, _MAX_BATCH_LINES // max(1, len(dirty)))
+    paused: list[BufferedWriter] = []
+    busy: list[BufferedWriter] = []
+    for writer in dirty:
+        (paused if writer.has_paused(max_lines) else busy).append(writer)
+    return paused, busy
 
 
 def _first_refusal(has_begun: bool, has_ended: bool) -> RunnerError | RuntimeError | None:
