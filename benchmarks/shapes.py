@@ -278,14 +278,16 @@ def _expected_deltas(shape: Shape) -> str:
 
 
 _EXPLANATION = """\
-Text, tool arguments and reasoning: a third of the time is the agent's generators, a third redacting, encoding and framing. Deltas \
-with tool calls: two fifths is the agent's generators and repairing what starts and ends messages and calls, a quarter redacting and \
-encoding, a sixth folding the stored lines for the final snapshot; next: fold the events, and search for secrets in the encoded \
-lines, so that no event is encoded twice. `ag_ui.core` models: the agent builds them in 40 % of the time, and 7 % is copying. \
-STATE_DELTA: patches of one top-level key are searched, encoded, checked and applied together; next: pass their values to the \
-view, which decodes them again. Deltas of 5,000 characters: of the loop's time a fifth is the search for secrets, a seventh the \
-socket, a tenth the checkpoint at the end; 20 MB are written and synced, the lines and that checkpoint, then copied out of the WAL, \
-and (a) stores nothing."""
+Text, tool arguments and reasoning: of the loop's time two fifths is the agent's generators and the loop over its events, a seventh \
+redacting and encoding, a tenth framing, an eighth collecting and deferring events; the rest is the start and end of the run, the \
+socket and the loop itself. Deltas with tool calls: a fifth is deferring events, half of that repairing what starts and ends messages \
+and calls, a fifth redacting and encoding, an eighth folding; next: a path of its own in the repairer for an event that it returns as \
+it is. `ag_ui.core` models: the agent builds them in 40 % of the time, as (a) does, and 7 % is copying. Awaits: three fifths of the CPU \
+is the iterations of the loop, one for each event, which cost (a) nearly as much. STATE_DELTA: patches of one top-level key are \
+searched, encoded, checked and applied together; next: pass their values to the view, which decodes them again. Deltas of 5,000 \
+characters: of the CPU nearly half is the kernel, half of that writing pages of 4 KB: 20 MB, the lines and the checkpoint at the end, \
+go to the WAL and from there to the database, and (a) stores nothing. An eighth is the search for secrets, one step for each byte. \
+Next: no checkpoint for a run whose entries are not much larger than their texts."""
 
 
 def build_section(found: Mapping[str, Mapping[str, Sequence[Burst]]]) -> Section:

@@ -62,9 +62,10 @@ def measure(scratch: Path, plan: Plan, step: Callable[[], None]) -> Bursts:
 
 
 _EXPLANATION = """\
-Of the loop's time three tenths is the agent and the loop over its events, a fifth redacting and encoding (a third of that the search for \
-secrets), a seventh the socket. Longer deltas add bytes to each of these, and to the transactions, which take a third as much time in \
-their own thread and which (a) does not have. Next: search the encoded lines of a batch, which are copied for the socket anyway."""
+Of the loop's time two fifths is the agent and the loop over its events, a seventh redacting and encoding (a third of that the search for \
+secrets), a tenth framing, an eighth collecting and deferring events. Longer deltas add bytes to each of these, and to the transactions, \
+which take a third as much time in their own thread and which (a) does not have. Next: collect the events, for a snapshot that the agent \
+may send, without comparing each with the one before it."""
 
 
 def build_section(bursts: Bursts) -> Section:

@@ -12,9 +12,9 @@ def batch(first: int, *lines: bytes) -> Batch:
 
 def test_a_sliced_batch_keeps_its_seqs() -> None:
     whole = batch(5, b"a", b"bb", b"c")
-    whole.text = JoinedText("m", "abbc")
+    whole.text, whole.events = JoinedText("m", "abbc"), ["abbc"]
     part = slice_batch(whole, 6, 6)
-    assert (part.first, part.last, part.lines, part.size, part.text) == (6, 6, [b"bb"], 2, None)
+    assert (part.first, part.last, part.lines, part.size, part.text, part.events) == (6, 6, [b"bb"], 2, None, ())
     assert slice_batch(whole, 1) is whole
 
 

@@ -28,7 +28,7 @@ _WRITERS = [cast("BufferedWriter", _Writer(token)) for token in range(1, 4)]
 
 
 def _append(writer: int, line: bytes) -> Append:
-    return Append(_WRITERS[writer], [line], len(line), None, None)
+    return Append(_WRITERS[writer], [line], len(line), None, [line], None)
 
 
 def _job(*, must_succeed: bool = False) -> CommitJob:
@@ -48,9 +48,9 @@ def test_groups_keep_the_order_of_each_writer_and_of_the_jobs_between(kinds: lis
         lines: dict[int, list[bytes]] = {}
         for item in cast("list[Append]", list(items)):
             lines.setdefault(item.writer.token, []).extend(item.lines)
-        expected.append(lines)
+        expected.append({token: (found, found) for token, found in lines.items()})
     found = [
-        group if isinstance(group, CommitJob) else {each.writer.token: each.lines for each in group}
+        group if isinstance(group, CommitJob) else {each.writer.token: (each.lines, each.events) for each in group}
         for group in group_work(work)
     ]
     assert found == expected

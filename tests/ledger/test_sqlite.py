@@ -16,8 +16,10 @@ from ambient_runner.ledger import (
     RUNTIME,
     Batch,
     Checkpoint,
+    Encoded,
     Fact,
     IdempotencyClaim,
+    JoinedText,
     LeaseHeld,
     SqliteLedger,
     ThreadKey,
@@ -564,3 +566,17 @@ async def test_a_waiting_reader_receives_a_large_batch_before_it_is_published(tm
     assert (first, second) == ("prepare", "try_send")
     assert prepared is taken
     assert len(taken.lines) == 300
+
+
+async def test_readers_get_the_events_of_a_batch_unless_its_joined_text_is_known(tmp_path: Path) -> None:
+    async with SqliteLedger(tmp_path / "a.db") as ledger, await ledger.acquire_lease(KEY, "run-1") as writer:
+        await begin(writer)
+        async with ledger.tail(KEY, 1) as tail:
+            writer.append_lazily(lambda: Encoded([b"1", b"2"], events=["both"]))
+            writer.append(b"3")
+            (mixed,) = await tail.next_batches()
+            writer.append_lazily(lambda: Encoded([b"4"], JoinedText("m", "4"), ["delta"]))
+            (text,) = await tail.next_batches()
+        stored = (await ledger.read_batches(KEY, 1))[-1]
+    assert mixed.events == ["both", b"3"]
+    assert (text.events, stored.events) == ((), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.errors import RedactionFailed
-from ambient_runner.ledger.records import JoinedText
+from ambient_runner.ledger.records import RUNTIME, Batch, Encoded, JoinedText
 from ambient_runner.projections.redaction import Redactor
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
@@ -24,7 +26,7 @@ from tests.protocol.strategies import CONTENTS, IDS, RUN, TAGS, THREAD
 from tests.runs.test_pipeline import SECRET, Lines, piped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence, Sized
 
     from ambient_runner.ledger.base import Writer
 
@@ -130,7 +132,7 @@ def test_long_deltas_have_the_texts_and_the_joined_text_of_the_plain_path(
     lines, end = Lines(), e.RunFinished(thread_id=THREAD, run_id=RUN)
     pipeline = Pipeline(cast("Writer", lines), Repairer(THREAD, RUN), Redactor(secrets))
     with patch.multiple(
-        pipeline_module, MAX_SHORT_TEXT_CHARS=long, LONG_DELTA_FLUSH_CHARS=written_from, MAX_DEFERRED_DELTA_CHARS=12
+        pipeline_module, MAX_SHORT_DELTA_CHARS=long, LONG_TEXT_FLUSH_CHARS=written_from, MAX_DEFERRED_DELTA_CHARS=12
     ):
         for event, is_pause in zip(
             (e.RunStarted(thread_id=THREAD, run_id=RUN), *events, end), [*cuts, True, True], strict=False
@@ -194,6 +196,66 @@ def test_a_joined_text_is_that_of_its_lines(events: list[e.Event], cuts: list[bo
             assert text.text == "".join(each.delta for each in deltas)
 
 
+class Batches(Lines):
+    """A writer that keeps what each append had, as events and as lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appended: list[Encoded] = []
+
+    def append(self, line: bytes) -> None:
+        super().append(line)
+        self._collect()
+        self.appended.append(Encoded([line], events=[line]))
+
+    def append_lazily(self, make: Callable[[], Encoded], pending: Sized = ()) -> None:
+        super().append_lazily(make, pending)
+        self._collect()
+
+    def run_lazy_append(self) -> list[e.Event]:
+        written = super().run_lazy_append()
+        self._collect()
+        return written
+
+    def _collect(self) -> None:
+        self.appended += self.encoded
+        self.encoded.clear()
+
+
+@given(
+    events=STREAMS,
+    cuts=st.lists(st.booleans(), min_size=40, max_size=40),
+    secrets=st.sampled_from([(), (SECRET, OTHER_SECRET)]),
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=40),
+)
+def test_a_thread_folded_from_the_events_is_the_one_folded_from_their_lines(
+    events: list[e.Event], cuts: list[bool], secrets: tuple[str, ...], sizes: list[int]
+) -> None:
+    """However many appends a batch has: `sizes` of them, in turn."""
+    writer = Batches()
+    pipeline = Pipeline(cast("Writer", writer), Repairer(THREAD, RUN), Redactor(secrets))
+    pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
+    for event, is_pause in zip(events, cuts, strict=False):
+        pipeline.push(event)
+        if is_pause:
+            writer.run_lazy_append()
+    pipeline.end_run(e.RunFinished(thread_id=THREAD, run_id=RUN))
+    writer.run_lazy_append()
+    from_events, from_lines = ThreadView(), ThreadView()
+    appended = iter(writer.appended)
+    for size in cycle(sizes):
+        taken = list(islice(appended, size))
+        if not taken:
+            break
+        lines = [line for each in taken for line in each.lines]
+        known = [event for each in taken for event in each.events or each.lines]
+        batch = Batch(first=from_lines.seq + 1, owner=RUNTIME, kind="", run="run", ts=5, lines=lines)
+        from_lines.apply(batch)
+        from_events.apply(msgspec.structs.replace(batch, events=known))
+    assert from_events.seq == from_lines.seq
+    assert from_events.to_checkpoint() == from_lines.to_checkpoint()
+
+
 def test_the_joined_text_is_known_for_plain_deltas_of_one_message() -> None:
     pipeline, lines = piped(SECRET)
     for deltas in (["a ", "b "], ["c "], ["d", "e f "]):
@@ -244,3 +306,18 @@ def test_many_characters_are_written_without_waiting_for_the_agent_to_pause() ->
     pipeline, _ = piped(SECRET)
     is_written = [pipeline.push(e.TextMessageContent(message_id="m", delta="a " * 5000)) for _ in range(5)]
     assert is_written == [False, False, False, True, False]
+
+
+def test_many_characters_of_results_and_patches_are_written_too() -> None:
+    text = "a " * 2000
+    for long, others in (
+        (lambda n: e.StateDelta(delta=[{"op": "add", "path": f"/key{n}", "value": text}]), []),
+        (
+            lambda n: e.ToolCallResult(message_id=f"result{n}", tool_call_id=f"call{n}", content=text),
+            [e.ToolCallStart(tool_call_id=f"call{n}", tool_call_name="look") for n in range(9)],
+        ),
+    ):
+        pipeline, _ = piped(SECRET)
+        for event in others:
+            pipeline.push(event)
+        assert [pipeline.push(long(number)) for number in range(9)] == [False] * 8 + [True]

@@ -426,3 +426,17 @@ async def test_short_texts_of_a_run_are_folded_like_any_lines(has_text: bool) ->
     found = await cache.view_at(thread, 602)
     assert found.seq == expected.seq == 602
     assert found.transcript.messages() == expected.transcript.messages()
+
+
+async def test_the_events_of_a_batch_are_folded_in_place_of_its_lines_and_forgotten() -> None:
+    thread, cache = ThreadEpoch(KEY, "epoch"), ViewCache(MemoryLedger())
+    cache.track(thread, ThreadView())
+    start = TextMessageStart(message_id="m")
+    lines = [encode_event(start), *[encode_event(TextMessageContent(message_id="m", delta=str(n))) for n in range(20)]]
+    known = [start, TextMessageContent(message_id="m", delta="of the events")]
+    batch = Batch(first=1, owner=RUNTIME, kind="", run="r", ts=5, lines=lines, events=known)
+    cache.extend(thread, batch)
+    cache.extend(thread, batch)
+    found = await cache.view_at(thread, 21)
+    assert [message.content for message in found.transcript.messages()] == ["of the events"]
+    assert batch.events == ()

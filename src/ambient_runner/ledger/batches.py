@@ -27,7 +27,7 @@ def slice_batch(batch: Batch, first: int, last: int | None = None) -> Batch:
         return batch
     start = max(first, batch.first)
     lines = batch.lines[start - batch.first : end - batch.first + 1]
-    return replace(batch, first=start, lines=lines, text=None, derived={}, size=0)
+    return replace(batch, first=start, lines=lines, text=None, events=(), derived={}, size=0)
 
 
 def join_text_batches(batches: Sequence[Batch]) -> Batch | None:
@@ -37,7 +37,7 @@ def join_text_batches(batches: Sequence[Batch]) -> Batch | None:
     if len(texts) < len(batches) or len({text.message_id for text in texts}) > 1:
         return None
     lines = [line for batch in batches for line in batch.lines]
-    return replace(newest, first=batches[0].first, lines=lines, text=join_texts(texts), derived={}, size=0)
+    return replace(newest, first=batches[0].first, lines=lines, text=join_texts(texts), events=(), derived={}, size=0)
 
 
 def take_batches(batches: Iterable[Batch], limit: int) -> list[Batch]:

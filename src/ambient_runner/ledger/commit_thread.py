@@ -167,6 +167,7 @@ def _merge_appends(earlier: Append, later: Append) -> Append:
         earlier.lines + later.lines,
         earlier.size + later.size,
         earlier.text.followed_by(later.text) if earlier.text else None,
+        earlier.events + later.events,
         earlier.end_status or later.end_status,
         earlier.checkpoint or later.checkpoint,
     )

@@ -68,6 +68,8 @@ class Encoded(NamedTuple):
 
     lines: list[bytes]
     text: JoinedText | None = None
+    events: Sequence[object] = ()
+    """The events to fold in place of the lines, if they are known: consecutive deltas of one message are one."""
 
 
 class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
@@ -87,6 +89,9 @@ class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
     lines: Sequence[bytes]
     text: JoinedText | None = None
     """The joined text of the lines, if it is known."""
+    events: Sequence[object] = ()
+    """The same entries as their producer passed them along, so that this process need not decode the lines: events, and lines as they
+    are. Empty if they are not known, or not needed any more."""
     derived: dict[str, bytes] = {}
     last: int = 0
     size: int = 0

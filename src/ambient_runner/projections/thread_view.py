@@ -8,7 +8,7 @@ here; those of unknown owners are ignored. Retention stores `to_checkpoint` in p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -228,10 +228,13 @@ class ThreadView:
         """Fold the new entries of this batch. Entries already folded are skipped."""
         self.folded_bytes += batch.size
         new = batch.lines[max(0, self.seq + 1 - batch.first) :]
+        is_whole = len(new) == len(batch.lines) and not self._interrupts.has_answers
         self._ts = batch.ts
         self.created = self.created or batch.ts
-        if batch.text is not None and len(new) == len(batch.lines) and not self._interrupts.has_answers:
+        if batch.text is not None and is_whole:
             self.transcript.append_text(batch.text.message_id, batch.text.text)
+        elif batch.events and is_whole:
+            self._apply_events(batch.run, batch.events)
         elif batch.owner == RUNTIME:
             self._apply_lines(batch.run, new)
         else:
@@ -248,6 +251,19 @@ class ThreadView:
         self._is_end_unknown = False
         if self.last_run is not None:
             self.last_run = replace(self.last_run, end=seq)
+
+    def _apply_events(self, run: str, events: Sequence[object]) -> None:
+        """Fold the events that a batch was passed with, and the lines among them."""
+        lines: list[bytes] = []
+        for event in events:
+            if type(event) is bytes:
+                lines.append(event)
+                continue
+            if lines:
+                self._apply_lines(run, lines)
+                lines = []
+            self.apply_event(run, cast("Event", event))
+        self._apply_lines(run, lines)
 
     def _apply_lines(self, run: str, lines: Sequence[bytes]) -> None:
         at = 0

@@ -37,7 +37,8 @@ def client_safe_id(id: str) -> str:  # noqa: A002
 
     Nothing is kept of an invalid id: redaction comes later, and would not find a secret that was cut or of which characters were replaced.
     """
-    if 1 <= len(id) <= MAX_ID_LENGTH and not CONTROL_CHARS.search(id):
+    # Control characters are not printable. Some other characters are not either, so only then the id is searched.
+    if 1 <= len(id) <= MAX_ID_LENGTH and (id.isprintable() or not CONTROL_CHARS.search(id)):
         return id
     return f"id-{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
@@ -102,6 +103,8 @@ class IdAllocator:
 
     def message_id(self, kind: MessageKind, message_id: str) -> str:
         """Return the client's id for a message of this run."""
+        if not self._renamed_messages:  # As nearly always.
+            return client_safe_id(message_id)
         return self._renamed_messages.get((kind, message_id)) or client_safe_id(message_id)
 
     def call_id(self, tool_call_id: str) -> str:
@@ -112,9 +115,11 @@ class IdAllocator:
         """Return the client's id for a message of unknown kind: that of a renamed reasoning message, else that of the text message."""
         return self._renamed_messages.get(("reasoning", message_id)) or self.message_id("text", message_id)
 
-    def start_message(self, kind: MessageKind, message_id: str) -> str:
-        """Return the id for a new message: its own, unless another message has it or it names text that has ended."""
-        current = self.message_id(kind, message_id)
+    def start_message(self, kind: MessageKind, message_id: str, current: str) -> str:
+        """Return the id for a new message: its own, unless another message has it or it names text that has ended.
+
+        `current` is what `message_id` returns.
+        """
         if self._messages.get(current) == kind and current not in self._ended_texts:
             return current
         if current not in self._messages and current not in self._known_ids:

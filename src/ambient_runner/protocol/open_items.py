@@ -7,11 +7,13 @@ stays recorded after its entity is closed, because a later event may refer to it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from ambient_runner.protocol.events import (
     ActivityMessage,
     ActivitySnapshot,
     AssistantMessage,
+    BaseEvent,
     Event,
     Interrupted,
     Message,
@@ -42,18 +44,6 @@ SubagentId = str | None
 OwnersById = dict[str, SubagentId]
 _OwnerFilter = Callable[[SubagentId], bool]
 
-_OPENERS = {TextMessageStart, ToolCallStart, ReasoningMessageStart, ReasoningStart, StepStarted, SubagentStarted}
-_CLOSERS = {
-    TextMessageEnd,
-    ToolCallEnd,
-    ReasoningMessageEnd,
-    ReasoningEnd,
-    StepFinished,
-    SubagentFinished,
-    SubagentError,
-}
-_OWNER_SOURCES = {ToolCallResult, ActivitySnapshot, MessagesSnapshot, RunStarted}
-
 
 class OpenItems:
     """Open entities of one run by id, in the order they were opened, each with the event that opened it."""
@@ -75,64 +65,60 @@ class OpenItems:
 
     def apply(self, event: Event) -> None:
         """Record a legal event."""
-        kind = type(event)
-        if kind in _OPENERS:
-            self._record_opening(event)
-        elif kind in _CLOSERS:
-            self._record_closing(event)
-        elif kind in _OWNER_SOURCES:
-            self._record_owners(event)
+        record = self._RECORDERS.get(type(event))
+        if record is not None:
+            record(self, event)
 
-    def _record_opening(self, event: Event) -> None:
-        match event:
-            case TextMessageStart():
-                self.text_messages[event.message_id] = event
-                self.message_owners.setdefault(event.message_id, event.subagent_run_id)
-            case ToolCallStart():
-                self.tool_calls[event.tool_call_id] = event
-                self.call_owners.setdefault(event.tool_call_id, self._call_owner(event))
-            case ReasoningMessageStart():
-                self.reasoning_messages[event.message_id] = event
-                self.reasoning_owners.setdefault(event.message_id, event.subagent_run_id)
-            case ReasoningStart():
-                self.reasoning_spans[event.message_id] = event
-                self.reasoning_owners.setdefault(event.message_id, event.subagent_run_id)
-            case StepStarted():
-                self.steps[event.subagent_run_id, event.step_name] = event
-                self.step_owners.setdefault(event.step_name, set()).add(event.subagent_run_id)
-            case SubagentStarted():
-                self.subagents[event.subagent_run_id] = event
-            case _:
-                pass
+    def _open_text(self, event: TextMessageStart) -> None:
+        self.text_messages[event.message_id] = event
+        self.message_owners.setdefault(event.message_id, event.subagent_run_id)
+
+    def _open_call(self, event: ToolCallStart) -> None:
+        self.tool_calls[event.tool_call_id] = event
+        self.call_owners.setdefault(event.tool_call_id, self._call_owner(event))
+
+    def _open_reasoning(self, event: ReasoningMessageStart) -> None:
+        self.reasoning_messages[event.message_id] = event
+        self.reasoning_owners.setdefault(event.message_id, event.subagent_run_id)
+
+    def _open_reasoning_span(self, event: ReasoningStart) -> None:
+        self.reasoning_spans[event.message_id] = event
+        self.reasoning_owners.setdefault(event.message_id, event.subagent_run_id)
+
+    def _open_step(self, event: StepStarted) -> None:
+        self.steps[event.subagent_run_id, event.step_name] = event
+        self.step_owners.setdefault(event.step_name, set()).add(event.subagent_run_id)
+
+    def _open_subagent(self, event: SubagentStarted) -> None:
+        self.subagents[event.subagent_run_id] = event
 
     def _call_owner(self, event: ToolCallStart) -> SubagentId:
         if event.subagent_run_id is None and event.parent_message_id is not None:
             return self.message_owners.get(event.parent_message_id)
         return event.subagent_run_id
 
-    def _record_closing(self, event: Event) -> None:
-        match event:
-            case TextMessageEnd():
-                del self.text_messages[event.message_id]
-            case ToolCallEnd():
-                del self.tool_calls[event.tool_call_id]
-            case ReasoningMessageEnd():
-                del self.reasoning_messages[event.message_id]
-            case ReasoningEnd():
-                del self.reasoning_spans[event.message_id]
-            case StepFinished():
-                del self.steps[event.subagent_run_id, event.step_name]
-                self.step_owners[event.step_name].remove(event.subagent_run_id)
-            case SubagentFinished() | SubagentError():
-                del self.subagents[event.subagent_run_id]
-                self.finished_subagents.add(event.subagent_run_id)
-            case _:
-                pass
+    def _close_text(self, event: TextMessageEnd) -> None:
+        del self.text_messages[event.message_id]
+
+    def _close_call(self, event: ToolCallEnd) -> None:
+        del self.tool_calls[event.tool_call_id]
+
+    def _close_reasoning(self, event: ReasoningMessageEnd) -> None:
+        del self.reasoning_messages[event.message_id]
+
+    def _close_reasoning_span(self, event: ReasoningEnd) -> None:
+        del self.reasoning_spans[event.message_id]
+
+    def _close_step(self, event: StepFinished) -> None:
+        del self.steps[event.subagent_run_id, event.step_name]
+        self.step_owners[event.step_name].remove(event.subagent_run_id)
+
+    def _close_subagent(self, event: SubagentFinished | SubagentError) -> None:
+        del self.subagents[event.subagent_run_id]
+        self.finished_subagents.add(event.subagent_run_id)
 
     def _record_owners(self, event: Event) -> None:
         match event:
-            case ToolCallResult():
-                self.message_owners[event.message_id] = event.subagent_run_id
             case ActivitySnapshot() if event.replace is not False or event.message_id not in self.activity_owners:
                 self.activity_owners[event.message_id] = event.subagent_run_id
             case MessagesSnapshot():
@@ -141,6 +127,9 @@ class OpenItems:
                 self._record_message_owners(event.input.messages, replace=False)
             case _:
                 pass
+
+    def _record_result(self, event: ToolCallResult) -> None:
+        self.message_owners[event.message_id] = event.subagent_run_id
 
     def _record_message_owners(self, messages: Sequence[Message], *, replace: bool) -> None:
         for message in messages:
@@ -236,6 +225,26 @@ class OpenItems:
             parent_message_id=message if same_owner else None,
             subagent_run_id=owner,
         )
+
+    _RECORDERS: ClassVar[dict[type[BaseEvent], Callable[[OpenItems, Any], None]]] = {
+        TextMessageStart: _open_text,
+        ToolCallStart: _open_call,
+        ReasoningMessageStart: _open_reasoning,
+        ReasoningStart: _open_reasoning_span,
+        StepStarted: _open_step,
+        SubagentStarted: _open_subagent,
+        TextMessageEnd: _close_text,
+        ToolCallEnd: _close_call,
+        ReasoningMessageEnd: _close_reasoning,
+        ReasoningEnd: _close_reasoning_span,
+        StepFinished: _close_step,
+        SubagentFinished: _close_subagent,
+        SubagentError: _close_subagent,
+        ToolCallResult: _record_result,
+        ActivitySnapshot: _record_owners,
+        MessagesSnapshot: _record_owners,
+        RunStarted: _record_owners,
+    }
 
 
 def implied_subagent_end(subagent_run_id: str, terminal: Terminal | None) -> SubagentFinished | SubagentError:

@@ -267,7 +267,7 @@ class Repairer:
 
     def _start_message(self, family: _StreamFamily, event: _Start) -> None:
         before = self._ids.message_id(family.kind, event.message_id)
-        i = self._ids.start_message(family.kind, event.message_id)
+        i = self._ids.start_message(family.kind, event.message_id, before)
         if i in family.open:
             return self._count_repair(f"{family.rule}-already-open")
         if i != before:

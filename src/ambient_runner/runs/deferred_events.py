@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ambient_runner.ledger.records import Encoded, JoinedText
 from ambient_runner.protocol.events import (
+    DELTA_TYPES,
     ReasoningEnd,
     ReasoningMessageEnd,
     ReasoningMessageStart,
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFERRED_TYPES",
-    "LONG_DELTA_FLUSH_CHARS",
+    "LONG_TEXT_FLUSH_CHARS",
     "MAX_DEFERRED_DELTA_CHARS",
+    "MAX_SHORT_DELTA_CHARS",
     "MAX_SHORT_TEXT_CHARS",
     "encode_deltas",
-    "encode_events",
+    "encode_groups",
     "encode_stamped",
     "encode_together",
     "is_deferrable",
@@ -67,11 +69,13 @@ DEFERRED_TYPES = frozenset(
 )
 """Types, other than deltas, of events that may be deferred."""
 MAX_SHORT_TEXT_CHARS = 4096
-"""Characters of a short delta, or of a result or patch that may be deferred."""
+"""Characters of a result or patch that may be deferred."""
+MAX_SHORT_DELTA_CHARS = 1024
+"""Characters of a short delta, of which any number may be deferred. The writer asks for the lines of a thousand."""
 MAX_DEFERRED_DELTA_CHARS = 1 << 16
 """Characters of the longest delta that may be deferred."""
-LONG_DELTA_FLUSH_CHARS = 1 << 15
-"""Characters of deferred long deltas at which all deferred events are written: searching more takes milliseconds."""
+LONG_TEXT_FLUSH_CHARS = 1 << 15
+"""Characters of deferred long texts at which all deferred events are written: searching more takes milliseconds."""
 _get_delta = attrgetter("delta")
 
 
@@ -89,9 +93,28 @@ def split_groups(events: Sequence[Event], starts: Sequence[int]) -> list[Sequenc
     return [events[start:stop] for start, stop in pairwise((*starts, len(events)))]
 
 
-def encode_events(events: Sequence[Event]) -> Encoded:
-    """Encode redacted events that were deferred, as `encode_storable` does one by one."""
-    return Encoded(encode_stamped(events) or [encode_storable(event) for event in events])
+def encode_groups(groups: Sequence[Sequence[Event]]) -> Encoded:
+    """Encode groups of redacted events that were deferred, as `encode_storable` does one by one.
+
+    A group is one event, consecutive deltas of one message or call, or these and the event that ends it.
+    """
+    events = [event for group in groups for event in group]
+    lines = encode_stamped(events)
+    if lines is None:
+        return Encoded([encode_storable(event) for event in events])
+    return Encoded(lines, events=_join_groups(groups))
+
+
+def _join_groups(groups: Sequence[Sequence[Event]]) -> list[Event]:
+    """Return the events of all groups, with the deltas of a group as one."""
+    joined: list[Event] = []
+    for group in groups:
+        if len(group) > 1 and type(group[-1]) in DELTA_TYPES:
+            first: Any = group[0]
+            joined.append(replace(first, delta="".join(map(_get_delta, group))))
+        else:
+            joined += group
+    return joined
 
 
 def encode_stamped(events: Sequence[Event]) -> list[bytes] | None:
@@ -109,11 +132,9 @@ def encode_deltas(deltas: Sequence[Delta]) -> Encoded:
     lines = encode_together(deltas)
     if not lines:
         return Encoded([encode_storable(delta) for delta in deltas])
-    first = deltas[0]
-    if type(first) is not TextMessageContent:
-        return Encoded(lines)
-    text = first.delta if len(deltas) == 1 else "".join(map(_get_delta, deltas))
-    return Encoded(lines, JoinedText(first.message_id, text))
+    first = deltas[0] if len(deltas) == 1 else replace(deltas[0], delta="".join(map(_get_delta, deltas)))
+    text = JoinedText(first.message_id, first.delta) if type(first) is TextMessageContent else None
+    return Encoded(lines, text, [first])
 
 
 def encode_together(events: Sequence[Event]) -> list[bytes] | None:

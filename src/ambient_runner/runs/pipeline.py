@@ -41,11 +41,11 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
 from ambient_runner.runs.deferred_events import (
     DEFERRED_TYPES,
-    LONG_DELTA_FLUSH_CHARS,
+    LONG_TEXT_FLUSH_CHARS,
     MAX_DEFERRED_DELTA_CHARS,
-    MAX_SHORT_TEXT_CHARS,
+    MAX_SHORT_DELTA_CHARS,
     encode_deltas,
-    encode_events,
+    encode_groups,
     encode_stamped,
     encode_together,
     is_deferrable,
@@ -135,8 +135,8 @@ class Pipeline:
         """The changes that the patches among them make."""
         self._last_type: type[BaseEvent] | None = None
         """Type of the last event if it is a delta whose message or call is surely open; else None."""
-        self._deferred_long_chars = 0
-        """Characters of the long deltas among the deferred events."""
+        self._long_chars = 0
+        """Characters of the long texts among the deferred events."""
         self._group_starts: list[int] = []
         """The index at which each group of the deferred events begins: one event, or consecutive deltas of one message or call."""
         self._last_id = ""
@@ -180,7 +180,7 @@ class Pipeline:
                 and type(name) is str
                 and delta.subagent_run_id is self._last_subagent
                 and type(delta.delta) is str
-                and 0 < len(delta.delta) <= MAX_SHORT_TEXT_CHARS
+                and 0 < len(delta.delta) <= MAX_SHORT_DELTA_CHARS
                 and delta.metadata is None
                 and delta.raw_event is None
                 and delta.timestamp is None
@@ -195,9 +195,9 @@ class Pipeline:
                     call[1].append(delta.delta)
                 return False
         if self.redaction_guard.error is None and self._try_defer(event):
-            if self._deferred_long_chars < LONG_DELTA_FLUSH_CHARS:
+            if self._long_chars < LONG_TEXT_FLUSH_CHARS:
                 return False
-            self._write_long_deltas()
+            self._write_long_texts()
             return True
         self._push_now(event)
         return True
@@ -212,6 +212,8 @@ class Pipeline:
             if kind not in DEFERRED_TYPES or not is_deferrable(event):
                 return False
             self._defer(self._repair(event))
+            if type(event) is ToolCallResult:
+                self._count_long_text(event.content)
             return True
         delta: Any = event
         name, owner = delta.tool_call_id if kind is ToolCallArgs else delta.message_id, delta.subagent_run_id
@@ -231,8 +233,7 @@ class Pipeline:
         self._defer((delta,))
         if continues_group:
             self._group_starts.pop()  # `_defer` began a group for it.
-        if len(delta.delta) > MAX_SHORT_TEXT_CHARS:
-            self._deferred_long_chars += len(delta.delta)
+        self._count_long_text(delta.delta)
         self._last_type, self._last_id, self._last_subagent = kind, name, owner
         return True
 
@@ -243,7 +244,12 @@ class Pipeline:
             return False
         self._defer((StateDelta(delta=[event.delta[0].copy()]),))
         self._deferred_changes.append(change)
+        self._count_long_text(change[2])
         return True
+
+    def _count_long_text(self, value: Any) -> None:
+        if type(value) is str and len(value) > MAX_SHORT_DELTA_CHARS:
+            self._long_chars += len(value)
 
     def _defer(self, events: Sequence[Event]) -> None:
         """Defer legal events until the agent pauses, or one comes that cannot wait."""
@@ -305,7 +311,7 @@ class Pipeline:
         if encoded.lines:
             self._append_lazily(lambda: encoded, encoded.lines)
 
-    def _write_long_deltas(self) -> None:
+    def _write_long_texts(self) -> None:
         """Write the deferred events at once: to search more of them takes milliseconds."""
         with self.busy:
             self._write_deferred_events()
@@ -318,7 +324,7 @@ class Pipeline:
         events, self._deferred_events = self._deferred_events, []
         changes, self._deferred_changes = self._deferred_changes, []
         starts, self._group_starts = self._group_starts, []
-        self._deferred_long_chars = 0
+        self._long_chars = 0
         if not events:
             return Encoded([])
         self.last_event_at = time.monotonic()
@@ -336,8 +342,9 @@ class Pipeline:
             return Encoded([])
         if deltas and released[0] and redactor.is_plain(deltas[0]):
             return encode_deltas(cast("Sequence[Delta]", released[0]))
-        flat = [event for group in released for event in group]
-        return Encoded(self._encode_with_patches(flat)) if changes else encode_events(flat)
+        if changes:
+            return Encoded(self._encode_with_patches([event for group in released for event in group]))
+        return encode_groups(released)
 
     def _encode_patches(self, patches: Sequence[Event], changes: Sequence[KeyChange]) -> list[bytes] | None:
         """Apply deferred patches to the state, and encode them. Return None, and do nothing, if one of them has to be handled alone."""

@@ -134,7 +134,7 @@ async def _fold_batches(view: ThreadView, batches: Iterable[Batch]) -> None:
 
 async def fold_batch(view: ThreadView, batch: Batch, time_slice: TimeSlice) -> None:
     """Fold one batch into a view that nobody else has yet. Other tasks may run meanwhile when the time slice is spent."""
-    if batch.text is None and (len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES):
+    if batch.text is None and not batch.events and (len(batch.lines) > _MIN_SLICE_LINES or batch.size > LARGE_BYTES):
         await _fold_in_parts(view, batch, time_slice)
     else:
         view.apply(batch)
@@ -198,7 +198,8 @@ class _LiveView:
             self._next = 0  # Folded in a thread by those who need it, from the ledger.
             return
         is_text = batch.text is not None
-        fold_now = batch.owner != RUNTIME or (is_text and len(batch.lines) >= _MIN_SLICE_LINES)
+        is_decoded = is_text or bool(batch.events)
+        fold_now = batch.owner != RUNTIME or (is_decoded and len(batch.lines) >= _MIN_SLICE_LINES)
         ends_run = not is_text and not fold_now and is_terminal_line(batch.lines[-1])
         if fold_now or ends_run or batch.run != self._run or len(self._lines) >= _FOLD_LINES:
             self._fold_lines(len(self._lines))
@@ -209,6 +210,7 @@ class _LiveView:
             self._view.apply(batch)
         else:
             self._lines += batch.lines
+        batch.events = ()  # Nobody else folds them, and the batch may be retained for readers.
         self._next = batch.last + 1
 
     def fold_up_to(self, seq: int) -> ThreadView:

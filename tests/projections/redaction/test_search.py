@@ -1,15 +1,18 @@
-"""The cost of the search: a text that consists of credentials, of their beginnings or of pieces of a known value stays cheap."""
+"""The positions that the search finds, and its cost: a text of credentials, of their beginnings or of pieces of a value stays cheap."""
 
 from __future__ import annotations
 
 import base64
 import random
+import re
 import string
 import sys
 from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.config import SECRET_PATTERNS
 from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
@@ -52,6 +55,17 @@ FLOODS = {
     "half a line of a key": LINES[3][:32],
     "a line of a key": LINES[3],
 }
+
+
+VALUE = "pässwört-日本-Q7"
+
+
+@given(st.lists(st.sampled_from([VALUE, VALUE[:9], "a b ", "é", "日本", "🌊", "\ud83d", "\x00", "p"]), max_size=30))
+def test_values_are_found_at_their_characters_whatever_else_the_text_has(parts: list[str]) -> None:
+    text = "".join(parts)
+    spans = Secrets([VALUE], patterns=()).find_spans(text)
+    assert sorted(start for start, _, _ in spans) == [found.start() for found in re.finditer(VALUE, text)]
+    assert {text[start:stop] for start, stop, _ in spans} <= {VALUE}
 
 
 def count_calls(text: str, values: Sequence[str] = (LONG, PEM)) -> int:

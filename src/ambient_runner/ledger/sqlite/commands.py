@@ -249,6 +249,7 @@ class SqliteCommands:
                 ts=self.now,
                 lines=append.lines,
                 text=append.text,
+                events=append.events if append.text is None else (),
                 size=append.size,
             )
             self._queue_row(lease.key, lease.epoch, lease.thread_no, batch)

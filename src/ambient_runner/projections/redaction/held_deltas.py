@@ -53,6 +53,8 @@ def held_start(text: str) -> int:
 
 def divide_deltas(deltas: Sequence[_D]) -> list[_D]:
     """Return all deltas of a message as they are divided if each is fed alone. The message must be shorter than a window."""
+    if _TOKEN_CHARS.isdisjoint([delta.delta[-1:] for delta in deltas]):
+        return list(deltas)  # None of them is continued by the next one.
     divided: list[_D] = []
     held = ""
     for delta in deltas:

@@ -49,6 +49,9 @@ _STREAM_KINDS: dict[type[Any], str] = {
     ToolCallArgs: "call",
 }
 _ENDED_KINDS: dict[type[Any], str] = {TextMessageEnd: "text", ReasoningMessageEnd: "reasoning", ToolCallEnd: "call"}
+_STARTING_TYPES = frozenset({TextMessageStart, ReasoningMessageStart, ToolCallStart})
+_ENDING_TYPES = frozenset({RunFinished, RunError, MessagesSnapshot})
+"""Types of events before which everything held back may have to be written: `_ends_all` decides."""
 _StreamKey = tuple[str, str]
 """Kind and id of a message or call."""
 _PositionedGroups = list[tuple[int, "Sequence[Delta]"]]
@@ -137,20 +140,23 @@ class Redactor:
         whole: list[_WholeItem] = []
         for at, group in enumerate(groups):
             event = group[0]
-            if type(event) in DELTA_TYPES:
+            kind = type(event)
+            if kind in DELTA_TYPES:
                 open_items.setdefault(_stream_of(event), []).append((at, cast("Sequence[Delta]", group)))
                 continue
-            if (ended := _ended_stream(event)) is not None:
+            ended = _ended_stream(event)
+            ends_all = kind in _ENDING_TYPES and _ends_all(event)
+            if ended is not None:
                 positioned = open_items.pop(ended, None)
                 if positioned and (text := self._whole_text(ended, positioned)) is not None:
                     whole.append(_WholeItem(positioned, text))
                 elif positioned:
                     self._feed_positioned(ended, positioned, released)
-            elif _ends_all(event):
+            elif ends_all:
                 for key, positioned in open_items.items():
                     self._feed_positioned(key, positioned, released)
                 open_items.clear()
-            is_unchanged = are_clean and ended not in self._streams and not _ends_all(event)
+            is_unchanged = are_clean and not ends_all and ended not in self._streams
             released[at] = group if is_unchanged else self._feed_other(event, is_clean=are_clean)
         for key, positioned in open_items.items():
             self._feed_positioned(key, positioned, released)
@@ -222,13 +228,11 @@ class Redactor:
         except (TypeError, ValueError):
             return False
         for event in events:
-            match event:
-                case TextMessageStart() | ReasoningMessageStart():
-                    self._clean_ids.add((event.message_id, event.subagent_run_id))
-                case ToolCallStart():
-                    self._clean_ids.add((event.tool_call_id, event.subagent_run_id))
-                case _:
-                    pass
+            kind: type[Any] = type(event)
+            if kind in _STARTING_TYPES:
+                started: Any = event
+                name = started.tool_call_id if kind is ToolCallStart else started.message_id
+                self._clean_ids.add((name, started.subagent_run_id))
         return True
 
     def _feed_stream(self, key: _StreamKey, deltas: Sequence[_D], *, are_alike: bool = False) -> list[_D]:

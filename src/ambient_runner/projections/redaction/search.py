@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
-from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from ambient_runner.projections.redaction.encoded_patterns import (
     EncodedLiteral,
@@ -65,7 +65,8 @@ class SecretSearch:
         searched = [_replace_surrogates(text) for text in texts]
         is_small = sum(map(len, searched)) <= _MAX_DFA_CHARS
         implementation = Implementation.DFA if is_small else Implementation.ContiguousNFA
-        self._automaton = AhoCorasick(searched, store_patterns=False, implementation=implementation)
+        # On UTF-8: one for `str` translates the position of every character, also if there is no match.
+        self._automaton = BytesAhoCorasick([text.encode() for text in searched], implementation=implementation)
         self._line_automaton = BytesAhoCorasick(_encode_texts(searched), implementation=implementation)
         self.is_empty = not texts and not self._without_literals
 
@@ -140,9 +141,11 @@ class SecretSearch:
     def _find_all(self, text: str) -> list[tuple[int, int, int]]:
         """Return all matches in a text, as index, start and end; some overlap."""
         try:
-            return self._automaton.find_matches_as_indexes(text, overlapping=True)
+            encoded = text.encode()
         except UnicodeEncodeError:
-            return self._automaton.find_matches_as_indexes(_replace_surrogates(text), overlapping=True)
+            encoded = _replace_surrogates(text).encode()
+        matches = self._automaton.find_matches_as_indexes(encoded, overlapping=True)
+        return _to_characters(encoded, matches) if matches and len(encoded) != len(text) else matches
 
 
 def _pattern_spans(pattern: SecretPattern, matches: Iterable[PatternMatch]) -> Iterator[Span]:
@@ -152,6 +155,16 @@ def _pattern_spans(pattern: SecretPattern, matches: Iterable[PatternMatch]) -> I
 def _replace_surrogates(text: str) -> str:
     """Return the text with lone surrogates replaced, character by character: an automaton works on UTF-8."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def _to_characters(encoded: bytes, matches: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return matches with their positions in the text in place of those in its UTF-8."""
+    positions: dict[int, int] = {}
+    done, length = 0, 0
+    for position in sorted({position for _, *both in matches for position in both}):
+        length += len(encoded[done:position].decode())
+        done, positions[position] = position, length
+    return [(index, positions[start], positions[stop]) for index, start, stop in matches]
 
 
 def _encode_texts(texts: Iterable[str]) -> list[bytes]:
