@@ -126,11 +126,14 @@ def _run_tools(server: Server) -> float:
 
 
 _EXPLANATION = """\
-First text: RUN_STARTED, which is committed first, comes 1 to 1.5 ms later than that of an adapter that stores nothing, and the text \
-waits for a commit of its own (0.4 to 1 ms). In between the agent is prepared and asked: 0.5 ms to copy a Strands agent, 3 ms in ADK. \
-Next: prepare the agent of a new thread while RUN_STARTED is synced to the disk; the commit thread has to start that, because a busy \
-event loop delays it at each call of SQLite. LangGraph against the bare loop: of the time under the GIL three quarters is LangChain's \
-model and its callbacks, a tenth the adapter and the run, a tenth encoding, publishing and sending, 3 % the commit thread."""
+First text: a request takes 1 ms until its first transaction is submitted, 1 to 2 ms until that is committed and published, 0.5 ms \
+until RUN_STARTED is sent, and as much until the agent is prepared; the SDK then takes 3 ms until it has text. In ADK that is sent 0.6 \
+ms later. In Strands a STATE_SNAPSHOT comes before, if the request has a state: its commit begins 1 ms late, because the SDK holds the \
+GIL, and the text waits 2 ms for it, and another 1 ms for its own. The agent does not begin while RUN_STARTED is being committed: it \
+may call a model or a tool at once, and the commit decides if the run has the thread at all. Next: store the snapshot of the state \
+that the agent begins with in one transaction with RUN_STARTED. LangGraph against the bare loop: of the time under the GIL three \
+quarters is LangChain's model and its callbacks, a tenth the adapter and the run, a tenth encoding, publishing and sending, 3 % the \
+commit thread."""
 
 
 def build_section(bursts: Mapping[str, Mapping[str, Sequence[Timed]]]) -> Section:

@@ -104,9 +104,9 @@ def _raise_descriptor_limit() -> None:
 
 
 _EXPLANATION = """\
-FastAPI and the middleware take a quarter of what it costs to open a stream, the route that looks the thread up and folds it \
-another quarter, the stream itself a fifth, and the server's own parsing and tasks the rest. Next: one query instead of two or \
-three, and a snapshot that is encoded once for all who open the thread."""
+Of the event loop's CPU the route takes 30 % (two thirds of it to pass two queries to a thread and back), the stream 29 % (half of it \
+to fold the thread again for the snapshot before its end), and the middleware before the route 9 %. Next: one query instead of two, \
+and a snapshot that is folded and encoded once for all who open the thread."""
 
 
 def build_section(found: Mapping[str, Idle]) -> Section:

@@ -25,6 +25,7 @@ from ambient_runner.projections.redaction import Secrets
 from ambient_runner.protocol.lenient import check_thread_id
 from ambient_runner.server.audiences import Audiences
 from ambient_runner.server.cors import Cors
+from ambient_runner.server.direct_routes import call_routes_directly
 from ambient_runner.server.error_responses import http_error_response
 from ambient_runner.server.guard import Authorize, Guard
 from ambient_runner.server.home_page import home_page_routes
@@ -267,6 +268,7 @@ def create_app(
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
     app.include_router(home_page_routes(app.state.ambient, guard))
     app.add_middleware(HostCheck, guard=guard)
+    call_routes_directly(app)
 
     @app.exception_handler(HTTPException)
     async def handle_http_error(request: Request, error: HTTPException) -> Response:

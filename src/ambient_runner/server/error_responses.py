@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -67,18 +68,17 @@ class AmbientRoute(APIRoute):
         return error_response(code, message, status, headers)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+        return partial(self.answer, super().get_route_handler())
 
-        async def handle_errors(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except Exception as error:
-                answer = response_for(error, f"{request.method} {request.url.path}", self.render_error)
-                # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
-                traceback.clear_frames(error.__traceback__)
-                return answer
-
-        return handle_errors
+    async def answer(self, handle: Callable[[Request], Coroutine[Any, Any, Response]], request: Request) -> Response:
+        """Return the response of `handle`, or the one for its error."""
+        try:
+            return await handle(request)
+        except Exception as error:
+            answer = response_for(error, f"{request.method} {request.url.path}", self.render_error)
+            # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
+            traceback.clear_frames(error.__traceback__)
+            return answer
 
 
 def is_exact_path(scope: Scope) -> bool:
