@@ -239,6 +239,7 @@ class ThreadView:
                 self._apply_fact(batch.owner, batch.kind, body)
             if new and not batch.run:
                 self.updated = batch.ts or self.updated
+        self.transcript.settle_if_many()
         self.seq = max(self.seq, batch.last)
         if self._is_end_unknown and batch.owner == RUNTIME:
             self._record_end(batch.last)
