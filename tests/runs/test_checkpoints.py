@@ -15,6 +15,7 @@ from ambient_runner.ledger.records import Batch, CheckpointPart
 from ambient_runner.ledger.sqlite.backup import backup_database
 from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.view_checkpoint import decode_part
 from ambient_runner.protocol.events import StateSnapshot
 from ambient_runner.runs import checkpoints, view_cache
 from ambient_runner.runs.maintenance import apply_retention
@@ -260,7 +261,7 @@ async def test_a_checkpoint_that_cannot_be_made_does_not_fail_the_run(
 
 async def test_an_unreadable_part_says_which_version_to_start(ledger: Ledger) -> None:
     with pytest.raises(LedgerError):
-        ThreadView().restore_part(CheckpointPart(1, b'[{"role":"unknown"}]'))
+        decode_part(CheckpointPart(1, b'[{"role":"unknown"}]'))
 
 
 async def test_a_large_state_is_not_written_with_every_run(ledger: Ledger) -> None:

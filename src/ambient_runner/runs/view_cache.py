@@ -16,6 +16,7 @@ from ambient_runner.ledger.batches import slice_batch
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.ledger.thread_damage import report_decode_errors, report_thread_damage
 from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.view_checkpoint import decode_part
 from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.runs.executor import LARGE_BYTES, TimeSlice, run_in_thread_if_large
 from ambient_runner.runs.keyed_locks import KeyedLocks
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _MIN_SLICE_LINES = 16
 """Lines that are folded before the first look at the time. Most take microseconds, a patch of a wide state some milliseconds."""
+_MESSAGES_AT_ONCE = 4_096
+"""Messages of a checkpoint that are added before a look at the time: 2 milliseconds of work."""
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
 _FAR_ENTRIES = 4_000
@@ -106,7 +109,7 @@ async def load_view(
 
 
 async def _restore_checkpoint(checkpoint: Checkpoint) -> ThreadView:
-    """Return the view of a checkpoint. Other tasks may run between its parts when that takes long. Raises: LedgerError."""
+    """Return the view of a checkpoint. Other tasks may run meanwhile when that takes long. Raises: LedgerError."""
     view = await run_in_thread_if_large(
         len(checkpoint.body), ThreadView.from_checkpoint, checkpoint.seq, checkpoint.body
     )
@@ -114,7 +117,11 @@ async def _restore_checkpoint(checkpoint: Checkpoint) -> ThreadView:
     time_slice = TimeSlice()
     for part in checkpoint.parts:
         await time_slice.yield_if_spent()
-        parts.append(view.restore_part(part))
+        stored = decode_part(part)
+        for at in range(0, len(stored.messages), _MESSAGES_AT_ONCE):
+            await time_slice.yield_if_spent()
+            view.transcript.add_messages(stored.messages[at : at + _MESSAGES_AT_ONCE])
+        parts.append(stored)
     if view.checkpoint is not None:
         view.checkpoint = view.checkpoint._replace(parts=tuple(parts))
     return view
