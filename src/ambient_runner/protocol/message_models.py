@@ -182,9 +182,15 @@ def _copy_columns(models: list[Any], text: str) -> _Columns:
     copies = [each.copy() for each in map(_get_fields, models)]
     # Only now: the copies hold what is in them.
     *columns, fields_sets, extras, _ = _read_columns(models, text)
+    return [*columns, _share_equal(fields_sets), [{}] * len(extras), copies]
+
+
+def _share_equal(values: list[set[str]]) -> list[frozenset[str]]:
+    """Return a copy of each set. Equal ones share it: those of all texts are, and those of all calls."""
+    if values and values.count(values[0]) == len(values):
+        return [frozenset(values[0])] * len(values)
     known: dict[frozenset[str], frozenset[str]] = {}
-    shared = [known.setdefault(each, each) for each in map(frozenset, fields_sets)]
-    return [*columns, shared, [{}] * len(extras), copies]
+    return [known.setdefault(each, each) for each in map(frozenset, values)]
 
 
 def _copy_call_columns(models: Iterable[Any]) -> _CallColumns:
