@@ -26,6 +26,7 @@ from ambient_runner.projections.thread_view import (
     RunSummary,
     ThreadView,
 )
+from ambient_runner.projections.view_checkpoint import decode_part
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Cancelled,
@@ -391,7 +392,9 @@ class StoredParts:
         assert self.head is not None
         view = ThreadView.from_checkpoint(self.head.seq, self.head.body)
         assert view.checkpoint is not None
-        view.checkpoint = view.checkpoint._replace(parts=tuple(map(view.restore_part, self.parts)))
+        view.checkpoint = view.checkpoint._replace(parts=tuple(map(decode_part, self.parts)))
+        for part in view.checkpoint.parts:
+            view.transcript.add_messages(part.messages)
         return view
 
 

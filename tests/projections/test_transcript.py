@@ -328,13 +328,16 @@ def test_a_copy_and_its_original_fold_as_if_they_shared_nothing(
     assert copied.messages() == folded(*before, *theirs).messages()
 
 
-@given(events=st.lists(EVENTS, max_size=20), reads=st.sets(st.integers(0, 20)))
-def test_reading_changes_nothing(events: list[Event], reads: set[int]) -> None:
+@given(events=st.lists(EVENTS, max_size=20), reads=st.sets(st.integers(0, 20)), most=st.integers(0, 4))
+def test_reading_changes_nothing(events: list[Event], reads: set[int], most: int) -> None:
     read, unread = Transcript(), folded(*events)
     for at, event in enumerate(events):
         if at in reads:
             read.messages()
         read.apply(event)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("ambient_runner.projections.transcript._MAX_STREAMED", most)
+            read.settle_if_many()
     assert read.messages() == unread.messages()
     assert [read.find_call(each) for each in "abc"] == [unread.find_call(each) for each in "abc"]
     assert read.all_ids() == unread.all_ids()

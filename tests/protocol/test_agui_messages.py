@@ -1,4 +1,4 @@
-"""Text messages become `ag_ui.core` models as pydantic would make them, and no two models share anything that can change."""
+"""Plain messages become `ag_ui.core` models as pydantic would make them, and no two models share anything that can change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui_messages import copy_text_messages
+from ambient_runner.protocol.agui_messages import copy_plain_messages
 from ambient_runner.protocol.agui_models import input_to_agui
 from tests.protocol.strategies import MESSAGES
 
@@ -20,13 +20,34 @@ OPTIONAL: dict[str, Any] = {
     "encrypted_value": st.none() | st.text(),
     "subagent_run_id": st.none() | st.just("s1"),
 }
-TEXTS = st.one_of(
+CALLS = st.builds(
+    e.ToolCall,
+    id=st.text(),
+    function=st.builds(e.FunctionCall, name=st.text(), arguments=st.text()),
+    encrypted_value=st.none() | st.none() | st.text(),
+    metadata=st.none() | st.none() | st.just({"k": [1]}),
+)
+CONTENTS = st.none() | st.text()
+PLAIN = st.one_of(
     st.builds(e.UserMessage, id=st.text(), content=st.text()),
-    st.builds(e.AssistantMessage, id=st.text(), content=st.none() | st.text()),
+    st.builds(e.AssistantMessage, id=st.text(), content=CONTENTS),
     st.builds(e.UserMessage, id=st.text(), content=st.just([e.TextPart(text="part")]) | st.text(), **OPTIONAL),
     st.builds(e.AssistantMessage, id=st.text(), content=st.text(), tool_calls=st.none() | st.just([]), **OPTIONAL),
+    st.builds(e.AssistantMessage, id=st.text(), content=CONTENTS, tool_calls=st.lists(CALLS, max_size=3)),
+    st.builds(e.AssistantMessage, id=st.text(), content=CONTENTS, tool_calls=st.lists(CALLS, max_size=1), **OPTIONAL),
+    st.builds(e.ToolMessage, id=st.text(), tool_call_id=st.text(), content=st.text(), error=st.none() | st.text()),
+    st.builds(
+        e.ToolMessage,
+        id=st.text(),
+        tool_call_id=st.text(),
+        content=st.just([e.TextPart(text="part")]) | st.text(),
+        **{name: values for name, values in OPTIONAL.items() if name != "name"},
+    ),
     st.builds(e.SystemMessage, id=st.text(), content=st.text()),
 )
+
+FUNCTION = e.FunctionCall(name="f", arguments="{}")
+CALL_MESSAGE = e.AssistantMessage(id="a", tool_calls=[e.ToolCall(id="c", function=FUNCTION)])
 
 
 def convert_through_json(run_input: e.RunAgentInput) -> ag.RunAgentInput:
@@ -35,7 +56,7 @@ def convert_through_json(run_input: e.RunAgentInput) -> ag.RunAgentInput:
     )
 
 
-@given(st.lists(TEXTS | MESSAGES, max_size=6))
+@given(st.lists(PLAIN | MESSAGES, max_size=6))
 def test_the_models_are_those_that_pydantic_makes_of_the_json(messages: list[e.Message]) -> None:
     run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=messages)
     model, plain = input_to_agui(run_input), convert_through_json(run_input)
@@ -47,9 +68,16 @@ def test_the_models_are_those_that_pydantic_makes_of_the_json(messages: list[e.M
 
 
 def test_an_adapter_that_changes_a_message_changes_no_other_one() -> None:
-    messages: list[e.Message] = [e.UserMessage(id="u", content="hi"), e.AssistantMessage(id="a", content="hello")]
-    for model in copy_text_messages(messages):
+    messages: list[e.Message] = [
+        e.UserMessage(id="u", content="hi"),
+        e.AssistantMessage(id="a", content="hello"),
+        CALL_MESSAGE,
+        e.ToolMessage(id="r", tool_call_id="c", content="done"),
+    ]
+    for model in copy_plain_messages(messages):
         model.content, model.name, model.more = "changed", "changed", "changed"
+        for call in model.__dict__.get("tool_calls") or ():
+            call.id, call.function.name, call.function.more, call.more = "changed", "changed", "changed", "changed"
     run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=messages)
     assert input_to_agui(run_input) == convert_through_json(run_input)
     assert input_to_agui(run_input).model_dump(exclude_unset=True) == convert_through_json(run_input).model_dump(
@@ -57,11 +85,16 @@ def test_an_adapter_that_changes_a_message_changes_no_other_one() -> None:
     )
 
 
-def test_a_message_with_more_than_an_id_and_a_text_is_not_copied() -> None:
+def test_a_message_with_fields_that_few_have_is_not_copied() -> None:
     messages: list[e.Message] = [
         e.UserMessage(id="u", content="hi"),
         e.UserMessage(id="u", content="hi", name="Ada"),
         e.AssistantMessage(id="a", tool_calls=[]),
+        CALL_MESSAGE,
+        e.AssistantMessage(id="a", tool_calls=[e.ToolCall(id="c", function=FUNCTION, metadata={})]),
         e.ToolMessage(id="r", tool_call_id="c", content="done"),
+        e.ToolMessage(id="r", tool_call_id="c", content="failed", error="E1"),
+        e.ToolMessage(id="r", tool_call_id="c", content=[e.TextPart(text="part")]),
     ]
-    assert [model is not None for model in copy_text_messages(messages)] == [True, False, False, False]
+    is_copied = [model is not None for model in copy_plain_messages(messages)]
+    assert is_copied == [True, False, False, True, False, True, False, False]

@@ -15,12 +15,13 @@ from ambient_runner.ledger.records import Batch, CheckpointPart
 from ambient_runner.ledger.sqlite.backup import backup_database
 from ambient_runner.projections.thread_fork import ForkOrigin
 from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.view_checkpoint import decode_part
 from ambient_runner.protocol.events import StateSnapshot
-from ambient_runner.runs import checkpoints
+from ambient_runner.runs import checkpoints, view_cache
 from ambient_runner.runs.maintenance import apply_retention
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.view_cache import ThreadEpoch, ViewCache, load_view
+from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache, load_view
 from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, said, user
 
 SECRET = "violet-4711-violet"
@@ -92,6 +93,49 @@ async def test_a_fold_of_a_long_thread_reads_what_follows_the_checkpoint(
     monkeypatch.setattr(ledger, "read_batches", read_counted)
     view = await load_view(ledger, KEY)
     assert view.seq > 120
+    assert sum(read) <= 40
+
+
+@pytest.mark.parametrize("far", [0, 30, 1_000])
+async def test_a_reader_that_skips_entries_gets_the_view_of_all_of_them(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, far: int
+) -> None:
+    monkeypatch.setattr(view_cache, "_FAR_ENTRIES", far)
+    async with runner_on(ledger) as runner:
+        for turn in range(8):
+            await run_once(runner, user("u2" if turn == 5 else f"u{turn}"))
+    info = await view_cache.require_thread(ledger, KEY)
+    views, thread = ViewCache(ledger), ThreadEpoch(KEY, info.epoch)
+    newest = await views.view_at(thread, info.last)  # What readers behind it cannot use.
+    expected = {seq: (await load_view(ledger, KEY, until=seq)).to_checkpoint() for seq in range(1, info.last, 9)}
+    for skipped in (9, 27, 54):
+        reader = ReaderViews(views, ledger, thread)
+        for seq in range(1, info.last, skipped):
+            assert (await reader.view_at(seq)).to_checkpoint() == expected[seq]
+    assert await views.view_at(thread, info.last) is newest
+
+
+async def test_a_reader_that_is_far_behind_reads_what_follows_the_checkpoint(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_cache, "_FAR_ENTRIES", 50)
+    async with runner_on(ledger) as runner:
+        for turn in range(12):
+            await run_once(runner, user(f"u{turn}"))
+    info = await view_cache.require_thread(ledger, KEY)
+    views, thread = ViewCache(ledger), ThreadEpoch(KEY, info.epoch)
+    await views.view_at(thread, info.last)
+    reader = ReaderViews(views, ledger, thread)
+    await reader.view_at(5)
+    read, read_batches = list[int](), ledger.read_batches
+
+    async def read_counted(*args: Any, **options: Any) -> list[Batch]:
+        found = await read_batches(*args, **options)
+        read.extend(len(batch.lines) for batch in found)
+        return found
+
+    monkeypatch.setattr(ledger, "read_batches", read_counted)
+    await reader.view_at(info.last - 1)
     assert sum(read) <= 40
 
 
@@ -217,7 +261,7 @@ async def test_a_checkpoint_that_cannot_be_made_does_not_fail_the_run(
 
 async def test_an_unreadable_part_says_which_version_to_start(ledger: Ledger) -> None:
     with pytest.raises(LedgerError):
-        ThreadView().restore_part(CheckpointPart(1, b'[{"role":"unknown"}]'))
+        decode_part(CheckpointPart(1, b'[{"role":"unknown"}]'))
 
 
 async def test_a_large_state_is_not_written_with_every_run(ledger: Ledger) -> None:

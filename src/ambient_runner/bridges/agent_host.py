@@ -135,7 +135,7 @@ class AgentHost:
         # The server writes RUN_STARTED to the socket before the conversion begins.
         await anyio.lowlevel.checkpoint()
         slot = (run.thread, run.actor)
-        is_shared = is_long and self._recent_models.can_keep(len(run.input.messages))
+        is_shared = is_long and self._recent_models.can_keep(run.input.messages)
         models = self._recent_models.take(slot) if is_shared else None
         run_input = await run_in_thread_if_large(run.size, input_to_agui, run.input, models)
         cached = await self._acquire_adapter(run, run_input)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from ambient_runner.protocol.message_models import BYTES_PER_MODEL, MessageModels
+from ambient_runner.protocol.message_models import MessageModels, measure_models
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.events import Message
     from ambient_runner.runs.run import Actor
 
 __all__ = ["RecentModels"]
@@ -23,9 +26,9 @@ class RecentModels:
         self._max_bytes = max_bytes
         self._models: OrderedDict[tuple[ThreadKey, Actor], MessageModels] = OrderedDict()
 
-    def can_keep(self, message_count: int) -> bool:
-        """Return False if the models of so many text messages are not kept: preparing them for the next run would be wasted."""
-        return message_count * BYTES_PER_MODEL <= self._max_bytes
+    def can_keep(self, messages: Sequence[Message]) -> bool:
+        """Return False if the models of so many messages are not kept: preparing them for the next run would be wasted."""
+        return measure_models(messages) <= self._max_bytes
 
     def take(self, slot: tuple[ThreadKey, Actor]) -> MessageModels:
         """Remove and return the models of a thread, for one run; none yet if they are not known."""

@@ -102,7 +102,9 @@ class StreamedMessage:
 def estimate_message_bytes(message: Message) -> int:
     """Return about how much memory a message takes."""
     content = message.content
-    size = _MESSAGE_BYTES + (getsizeof(content) if type(content) is str else _estimate_value_bytes(content))
+    size = _MESSAGE_BYTES
+    if content is not None:  # A message with tool calls has none.
+        size += getsizeof(content) if type(content) is str else _estimate_value_bytes(content)
     if type(message) is AssistantMessage and message.tool_calls:
         size += sum(_CALL_BYTES + getsizeof(call.function.arguments) for call in message.tool_calls)
     return size if message.metadata is None else size + _estimate_value_bytes(message.metadata)

@@ -37,7 +37,6 @@ from ambient_runner.projections.view_checkpoint import (
     RunSummary,
     ViewCheckpoint,
     decode_checkpoint,
-    decode_part,
 )
 from ambient_runner.protocol.dropped_events import dropped_tool_names, is_dropped_event
 from ambient_runner.protocol.events import (
@@ -68,7 +67,7 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ambient_runner.ledger.records import Batch, CheckpointPart
+    from ambient_runner.ledger.records import Batch
     from ambient_runner.protocol.events import Event
 
 __all__ = [
@@ -242,6 +241,7 @@ class ThreadView:
                 self._apply_fact(batch.owner, batch.kind, body)
             if new and not batch.run:
                 self.updated = batch.ts or self.updated
+        self.transcript.settle_if_many()
         self.seq = max(self.seq, batch.last)
         if self._is_end_unknown and batch.owner == RUNTIME:
             self._record_end(batch.last)
@@ -529,9 +529,3 @@ class ThreadView:
         if not view.annotations.title:  # A checkpoint of an earlier version has none.
             view.annotations.title = title_of_messages(stored.messages)
         return view
-
-    def restore_part(self, part: CheckpointPart) -> StoredMessages:
-        """Add a part of the checkpoint that this view was made from, in its order; return its messages. Raises: LedgerError."""
-        stored = decode_part(part)
-        self.transcript.add_messages(stored.messages)
-        return stored

@@ -55,6 +55,8 @@ __all__ = ["Transcript"]
 
 _MAX_SCANNED_MESSAGES = 64
 """Messages that are scanned before the index of all is made."""
+_MAX_STREAMED = 1_024
+"""Changed messages from which on they are replaced by their values: some milliseconds of work, which must not become more."""
 
 
 class Transcript:
@@ -193,6 +195,14 @@ class Transcript:
         copied._order, copied._by_id, copied._calls = self._order.copy(), self._by_id.copy(), self._calls.copy()
         copied._estimated_bytes = self._estimated_bytes
         return copied
+
+    def settle_if_many(self) -> None:
+        """Replace the messages that have changed by their values if they are many. Whoever reads all messages then need not do so for all.
+
+        Call it between batches: a message that changes again afterwards costs a little more.
+        """
+        if len(self._streamed) > _MAX_STREAMED:
+            self._settle()
 
     def _settle(self) -> list[Message]:
         """Replace the messages that have changed by their values. Return all messages."""

@@ -1,5 +1,6 @@
-"""Conversion of text messages to `ag_ui.core` models without validation: nearly all messages of a long thread are such, and their Structs
-are validated already. A run converts every message of its thread, so validating them again would delay it.
+"""Conversion of plain messages to `ag_ui.core` models without validation: texts, tool calls and their results. Nearly all messages of a
+long thread are such, and their Structs are validated already. A run converts every message of its thread, so validating them again would
+delay it.
 
 Every call returns new models: an adapter may change those it gets. `agui_models.py` converts all other messages.
 """
@@ -11,27 +12,33 @@ from typing import TYPE_CHECKING, Any
 import ag_ui.core as ag
 import pydantic
 
-from ambient_runner.protocol.events import AssistantMessage, UserMessage
+from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from ambient_runner.protocol.events import Message
+    from ambient_runner.protocol.events import Message, ToolCall
 
-__all__ = ["copy_text_messages"]
+__all__ = ["copy_plain_messages"]
 
 
-def copy_text_messages(messages: Iterable[Message]) -> list[Any]:
-    """Return the model of each message of a user or assistant that has an id and a text only; None in place of any other."""
+def copy_plain_messages(messages: Iterable[Message]) -> list[Any]:
+    """Return the model of each message of a user, an assistant or a tool that has an id and a text, and calls or the id of one.
+
+    None is in place of any other: of one with parts, a name, metadata, an error or an encrypted value, for example.
+    """
     copied: list[Any] = []
-    # One loop without calls: the attributes are set as pydantic sets them, with the fields of a model that it has validated.
+    # One loop without calls for texts: the attributes are set as pydantic sets them, with the fields of a model that it has validated.
     for message in messages:
         if type(message) is UserMessage:
             model_type, defaults = ag.UserMessage, _USER_FIELDS
-        elif type(message) is AssistantMessage and message.tool_calls is None:
+        elif type(message) is AssistantMessage:
+            if message.tool_calls is not None:
+                copied.append(_copy_calls(message, message.tool_calls))
+                continue
             model_type, defaults = ag.AssistantMessage, _ASSISTANT_FIELDS
         else:
-            copied.append(None)
+            copied.append(_copy_result(message) if type(message) is ToolMessage else None)
             continue
         content = message.content
         if (
@@ -54,13 +61,56 @@ def copy_text_messages(messages: Iterable[Message]) -> list[Any]:
     return copied
 
 
-def _validate_sample(kind: type[pydantic.BaseModel], role: str) -> dict[str, Any]:
-    """Return the fields of a model with an id and a text; all others are None."""
-    return dict(vars(kind.model_validate({"id": "", "role": role, "content": ""})))
+def _copy_result(message: ToolMessage) -> Any:
+    """Return the model of a tool's result, or None."""
+    if type(message.content) is not str or message.error is not None or _has_more(message):
+        return None
+    fields = _RESULT_FIELDS.copy()
+    fields["id"], fields["content"], fields["tool_call_id"] = message.id, message.content, message.tool_call_id
+    return _make_model(ag.ToolMessage, fields, {"id", "role", "content", "tool_call_id"})
 
 
-_USER_FIELDS = _validate_sample(ag.UserMessage, "user")
-_ASSISTANT_FIELDS = _validate_sample(ag.AssistantMessage, "assistant")
+def _copy_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Any:
+    """Return the model of a message with tool calls, or None."""
+    if not calls or message.name is not None or _has_more(message):
+        return None
+    copied: list[Any] = []
+    for call in calls:
+        if call.encrypted_value is not None or call.metadata is not None:
+            return None
+        named = {"name": call.function.name, "arguments": call.function.arguments}
+        fields = _CALL_FIELDS.copy()
+        fields["id"], fields["function"] = call.id, _make_model(ag.FunctionCall, named, {"name", "arguments"})
+        copied.append(_make_model(ag.ToolCall, fields, {"id", "type", "function"}))
+    fields = _ASSISTANT_FIELDS.copy()
+    fields["id"], fields["content"], fields["tool_calls"] = message.id, message.content, copied
+    text = () if message.content is None else ("content",)
+    return _make_model(ag.AssistantMessage, fields, {"id", "role", "tool_calls", *text})
+
+
+def _has_more(message: AssistantMessage | ToolMessage) -> bool:
+    """Return True if a message has fields that few have."""
+    return message.metadata is not None or message.encrypted_value is not None or message.subagent_run_id is not None
+
+
+def _make_model(kind: type[pydantic.BaseModel], fields: dict[str, Any], fields_set: set[str]) -> Any:
+    model = _new(kind)
+    _set_fields(model, fields)
+    _set_fields_set(model, fields_set)
+    _set_extra(model, {})
+    _set_private(model, None)
+    return model
+
+
+def _validate_sample(kind: type[pydantic.BaseModel], **members: Any) -> dict[str, Any]:
+    """Return the fields of a model with these members; all others have their defaults."""
+    return dict(vars(kind.model_validate({"id": "", **members})))
+
+
+_USER_FIELDS = _validate_sample(ag.UserMessage, role="user", content="")
+_ASSISTANT_FIELDS = _validate_sample(ag.AssistantMessage, role="assistant", content="")
+_RESULT_FIELDS = _validate_sample(ag.ToolMessage, role="tool", content="", toolCallId="")
+_CALL_FIELDS = _validate_sample(ag.ToolCall, type="function", function={"name": "", "arguments": ""})
 _new = object.__new__
 _attributes: dict[str, Any] = dict(vars(pydantic.BaseModel))
 _set_fields, _set_fields_set, _set_extra, _set_private = (

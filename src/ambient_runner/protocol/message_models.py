@@ -2,26 +2,34 @@
 
 A run may change its models, and it may keep them. So the next run gets one only if nobody else can reach it any more and it is as it was
 converted; otherwise its message is converted again (`agui_messages.py`). Checking a model costs a fifth of converting and freeing one.
+The same holds for the models of a message's tool calls: once a run has changed or kept one of these, all messages with calls are converted
+again.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.protocol.agui_messages import copy_text_messages
+import ag_ui.core as ag
+
+from ambient_runner.protocol.agui_messages import copy_plain_messages
+from ambient_runner.protocol.events import AssistantMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ambient_runner.protocol.events import Message
+    from ambient_runner.protocol.events import Message, ToolCall
 
-__all__ = ["BYTES_PER_MODEL", "MessageModels"]
+__all__ = ["MessageModels", "measure_models"]
 
-BYTES_PER_MODEL = 1024
+_Columns = list[list[Any]]
+_CallColumns = tuple[_Columns, _Columns, _Columns]
+"""Those of the lists of calls, of the calls and of their functions."""
+_BYTES_PER_MODEL = 1024
 """Bytes of a model and of what it is compared with, without its text."""
 
 _get_fields, _get_fields_set, _get_extra = (
@@ -36,14 +44,16 @@ class MessageModels:
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._models: list[Any] = []
-        """The model of each message; None for those that are no text messages."""
-        self._columns = _read_columns(())
+        """The model of each message; None for those that are not plain ones."""
+        self._columns = _copy_columns([], "content")
         """The columns of the models (`_read_columns`) as long as nobody else holds or changes one."""
+        self._call_columns = _copy_call_columns(())
+        """Those of their tool calls (`_read_call_columns`)."""
         self.size = 0
         """Bytes of memory, about. The texts count too: in the end, nobody else may have them."""
 
     def convert(self, messages: Sequence[Message]) -> list[Any]:
-        """Return what `copy_text_messages` does. No model in it is one that an earlier run still has or has changed."""
+        """Return what `copy_plain_messages` does. No model in it is one that an earlier run still has or has changed."""
         self._truncate(_count_common(self._messages, messages))
         self._reconvert_unusable_models()
         self._append(messages[len(self._messages) :])
@@ -53,38 +63,68 @@ class MessageModels:
         """Forget all messages but the first ones."""
         if count == len(self._messages):
             return
-        text_count = sum(model is not None for model in islice(self._models, count))
+        kept = list(_with_model(self._messages[:count], self._models))
+        calls = _list_calls(kept)
         self.size -= self._measure_from(count)
         del self._messages[count:], self._models[count:]
-        for column in self._columns:
-            del column[text_count:]
+        call_count = sum(map(len, calls))
+        counts = (len(kept), len(calls), call_count, call_count)
+        for columns, left in zip((self._columns, *self._call_columns), counts, strict=True):
+            for column in columns:
+                del column[left:]
 
     def _reconvert_unusable_models(self) -> None:
         """Convert the messages again whose models another run may not get: somebody holds them, or has changed them."""
-        found = _read_columns(self._models)
-        if found == self._columns:
+        found = _read_columns([*filter(None, self._models)], "content")
+        if found == self._columns and _read_call_columns(self._models) == self._call_columns:
             return
         rows = zip(zip(*found, strict=True), zip(*self._columns, strict=True), strict=True)
         are_unusable = iter([row != expected for row, expected in rows])
         for at, message in enumerate(self._messages):
-            if self._models[at] is not None and next(are_unusable):
-                self._models[at] = copy_text_messages([message])[0]
-        del found, rows  # They hold parts of the models, and holders are counted.
-        self._columns = _copy_columns(self._models)
+            if self._models[at] is not None and (next(are_unusable) or _list_calls([message])):
+                self._models[at] = copy_plain_messages([message])[0]
+        # They hold parts of the models, and holders are counted.
+        del found, rows
+        self._columns, self._call_columns = [], _copy_call_columns(())
+        self._columns = _copy_columns([*filter(None, self._models)], "content")
+        self._call_columns = _copy_call_columns(self._models)
 
     def _append(self, messages: Sequence[Message]) -> None:
         start = len(self._models)
         self._messages += messages
-        self._models += copy_text_messages(messages)
+        self._models += copy_plain_messages(messages)
         self.size += self._measure_from(start)
-        for column, new in zip(self._columns, _copy_columns(islice(self._models, start, None)), strict=True):
-            column += new
+        _extend_columns(self._columns, _copy_columns([*filter(None, islice(self._models, start, None))], "content"))
+        new_calls = _copy_call_columns(islice(self._models, start, None))
+        for columns, added in zip(self._call_columns, new_calls, strict=True):
+            _extend_columns(columns, added)
 
     def _measure_from(self, start: int) -> int:
         """Return the bytes of the models from this message on. Their texts are counted as they were: a run may have changed the models."""
-        pairs = zip(self._messages[start:], self._models[start:], strict=True)
-        texts = (message.content for message, model in pairs if model is not None)
-        return sum(BYTES_PER_MODEL + len(text) for text in texts if isinstance(text, str))
+        messages = list(_with_model(self._messages[start:], self._models[start:]))
+        return measure_models(messages) + _measure_texts(messages)
+
+
+def measure_models(messages: Sequence[Message]) -> int:
+    """Return the bytes of the models of so many messages and calls, about, without their texts."""
+    return _BYTES_PER_MODEL * (len(messages) + 2 * sum(map(len, _list_calls(messages))))
+
+
+def _measure_texts(messages: Sequence[Message]) -> int:
+    """Return the length of the texts of plain messages, and of the arguments of their calls."""
+    contents = (message.content for message in messages)
+    arguments = (call.function.arguments for calls in _list_calls(messages) for call in calls)
+    return sum(len(content) for content in contents if isinstance(content, str)) + sum(map(len, arguments))
+
+
+def _list_calls(messages: Iterable[Message]) -> list[list[ToolCall]]:
+    """Return the tool calls of each message that has some."""
+    return [message.tool_calls for message in messages if type(message) is AssistantMessage and message.tool_calls]
+
+
+def _with_model(messages: Iterable[Message], models: Iterable[Any]) -> Iterable[Message]:
+    """Yield the messages that have a model."""
+    return (message for message, model in zip(messages, models, strict=False) if model is not None)
 
 
 def _count_common(old: list[Message], new: Sequence[Message]) -> int:
@@ -95,27 +135,75 @@ def _count_common(old: list[Message], new: Sequence[Message]) -> int:
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 
 
-def _read_columns(models: Iterable[Any]) -> list[list[Any]]:
-    """Return everything of these models that differs once somebody else holds or changes one: values of each, without a call for each."""
-    texts = list[Any](filter(None, models))
-    fields, *others = ([*map(get, texts)] for get in (_get_fields, _get_fields_set, _get_extra))
-    contents = map(_get_member, fields, repeat("content"))
+def _read_columns(models: list[Any], text: str) -> _Columns:
+    """Return everything of these models that differs once somebody else holds or changes one: values of each, without a call for each.
+
+    `text` is the member that has their text.
+    """
+    fields, *others = ([*map(get, models)] for get in (_get_fields, _get_fields_set, _get_extra))
+    texts = map(_get_member, fields, repeat(text))
     return [
-        *([*map(sys.getrefcount, held)] for held in (texts, fields, *others)),
-        [*map(weakref.getweakrefcount, texts)],
-        [*map(type, texts)],
-        [*map(type, contents)],  # A subclass of `str` may equal the text.
+        *([*map(sys.getrefcount, held)] for held in (models, fields, *others)),
+        [*map(weakref.getweakrefcount, models)],
+        [*map(type, models)],
+        [*map(type, texts)],  # A subclass of `str` may equal the text.
         *others,
         fields,
     ]
 
 
-def _copy_columns(models: Iterable[Any]) -> list[list[Any]]:
+def _read_call_columns(models: Iterable[Any]) -> _CallColumns | None:
+    """Return the columns of the lists of tool calls, of the calls and of their functions; None if something else is in place of one."""
+    lists = _call_lists(models)
+    if not _are_all(lists, list):
+        return None
+    holders = [*map(sys.getrefcount, lists)]
+    calls = [*chain.from_iterable(lists)]
+    if not _are_all(calls, ag.ToolCall):
+        return None
+    functions = [*map(_get_member, map(_get_fields, calls), repeat("function"))]
+    if not _are_all(functions, ag.FunctionCall):
+        return None
+    return [holders, lists], _read_columns(calls, "id"), _read_columns(functions, "arguments")
+
+
+def _call_lists(models: Iterable[Any]) -> list[Any]:
+    """Return what each model has as its tool calls, if that is not empty."""
+    fields = map(_get_fields, list[Any](filter(None, models)))
+    return [*filter(None, map(_get_member, fields, repeat("tool_calls")))]
+
+
+def _are_all(values: Iterable[Any], kind: type) -> bool:
+    return set(map(type, values)) <= {kind}
+
+
+def _copy_columns(models: list[Any], text: str) -> _Columns:
     """Return the columns of models that nobody else holds, for later comparison: copies of what an agent can change."""
-    *columns, fields_sets, extras, fields = _read_columns(models)
-    return [*columns, _repeat_first(fields_sets), _repeat_first(extras), [each.copy() for each in fields]]
+    copies = [each.copy() for each in map(_get_fields, models)]
+    # Only now: the copies hold what is in them.
+    *columns, fields_sets, extras, _ = _read_columns(models, text)
+    return [*columns, _share_equal(fields_sets), [{}] * len(extras), copies]
 
 
-def _repeat_first(values: list[Any]) -> list[Any]:
-    """Return a copy of the first value as often as there are values: they are equal."""
-    return [values[0].copy()] * len(values) if values else []
+def _share_equal(values: list[set[str]]) -> list[frozenset[str]]:
+    """Return a copy of each set. Equal ones share it: those of all texts are, and those of all calls."""
+    if values and values.count(values[0]) == len(values):
+        return [frozenset(values[0])] * len(values)
+    known: dict[frozenset[str], frozenset[str]] = {}
+    return [known.setdefault(each, each) for each in map(frozenset, values)]
+
+
+def _copy_call_columns(models: Iterable[Any]) -> _CallColumns:
+    """Return the columns of the calls of models that nobody else holds. The columns of the models exist already: they hold the lists."""
+    lists = _call_lists(models)
+    copies = [each.copy() for each in lists]
+    holders = [*map(sys.getrefcount, lists)]
+    calls = [*chain.from_iterable(lists)]
+    call_columns = _copy_columns(calls, "id")
+    functions = [*map(_get_member, map(_get_fields, calls), repeat("function"))]
+    return [holders, copies], call_columns, _copy_columns(functions, "arguments")
+
+
+def _extend_columns(columns: _Columns, added: _Columns) -> None:
+    for column, new in zip(columns, added, strict=True):
+        column += new

@@ -16,6 +16,7 @@ from ambient_runner.ledger.batches import slice_batch
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.ledger.thread_damage import report_decode_errors, report_thread_damage
 from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.view_checkpoint import decode_part
 from ambient_runner.protocol.events import is_terminal_line
 from ambient_runner.runs.executor import LARGE_BYTES, TimeSlice, run_in_thread_if_large
 from ambient_runner.runs.keyed_locks import KeyedLocks
@@ -29,8 +30,13 @@ if TYPE_CHECKING:
 
 _MIN_SLICE_LINES = 16
 """Lines that are folded before the first look at the time. Most take microseconds, a patch of a wide state some milliseconds."""
+_MESSAGES_AT_ONCE = 4_096
+"""Messages of a checkpoint that are added before a look at the time: 2 milliseconds of work."""
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
+_FAR_ENTRIES = 4_000
+"""Entries after a view from which on a fold begins at the newest checkpoint instead, if that is newer. Runs write one every few thousand
+entries, and folding this many takes longer than reading one."""
 _MAX_ATTEMPTS = 100
 """Times that a read is tried while retention drops what it reads. Each failure means that another run has ended meanwhile: on a busy
 machine, with short runs, half of the attempts meet one."""
@@ -72,14 +78,20 @@ async def read_despite_retention(ledger: Ledger, key: ThreadKey, read: Callable[
     return await read()
 
 
-async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None, epoch: str = "") -> ThreadView:
+async def load_view(
+    ledger: Ledger, key: ThreadKey, *, until: int | None = None, epoch: str = "", known: ThreadView | None = None
+) -> ThreadView:
     """Return the thread folded up to `until`, or to its end. An unknown thread is an empty view.
+
+    `known` is a view of it that nobody else has yet: it is folded further unless a stored checkpoint is newer.
 
     Raises: EntriesDropped if the entries are no longer retained; UnknownThread if the thread with that epoch was erased; LedgerError.
     """
     checkpoint = await ledger.get_checkpoint(key, until, epoch=epoch)
     while True:
-        if checkpoint is None:
+        if known is not None and (checkpoint is None or checkpoint.seq <= known.seq):
+            view, known = known, None
+        elif checkpoint is None:
             view = ThreadView()
         else:
             with report_decode_errors(key, f"the checkpoint at entry {checkpoint.seq}"):
@@ -97,7 +109,7 @@ async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None,
 
 
 async def _restore_checkpoint(checkpoint: Checkpoint) -> ThreadView:
-    """Return the view of a checkpoint. Other tasks may run between its parts when that takes long. Raises: LedgerError."""
+    """Return the view of a checkpoint. Other tasks may run meanwhile when that takes long. Raises: LedgerError."""
     view = await run_in_thread_if_large(
         len(checkpoint.body), ThreadView.from_checkpoint, checkpoint.seq, checkpoint.body
     )
@@ -105,7 +117,11 @@ async def _restore_checkpoint(checkpoint: Checkpoint) -> ThreadView:
     time_slice = TimeSlice()
     for part in checkpoint.parts:
         await time_slice.yield_if_spent()
-        parts.append(view.restore_part(part))
+        stored = decode_part(part)
+        for at in range(0, len(stored.messages), _MESSAGES_AT_ONCE):
+            await time_slice.yield_if_spent()
+            view.transcript.add_messages(stored.messages[at : at + _MESSAGES_AT_ONCE])
+        parts.append(stored)
     if view.checkpoint is not None:
         view.checkpoint = view.checkpoint._replace(parts=tuple(parts))
     return view
@@ -157,12 +173,12 @@ def _longest_line(batch: Batch) -> int:
 
 async def _fold_to(ledger: Ledger, thread: ThreadEpoch, view: ThreadView | None, seq: int) -> ThreadView:
     """Return the thread as of `seq`: the view, folded further, or one from the checkpoint if there is none. Raises: as `load_view`."""
-    if view is not None:
+    if view is not None and seq - view.seq <= _FAR_ENTRIES:
         # Retention, also that of another process, may have dropped the entries between; then the checkpoint has them.
         with suppress(EntriesDropped):
             await advance_view(ledger, thread.key, view, until=seq, epoch=thread.epoch)
             return view
-    return await load_view(ledger, thread.key, until=seq, epoch=thread.epoch)
+    return await load_view(ledger, thread.key, until=seq, epoch=thread.epoch, known=view)
 
 
 def _view_seq(view: ThreadView) -> int:
