@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ async def run_in_thread_if_large(size: int, function: Callable[_P, _T], *args: _
     """
     if size <= LARGE_BYTES:
         return function(*args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_executor, lambda: function(*args, **kwargs))
+    # The thread may still hold its work item when the event loop has the result: it must hold neither the arguments nor the result, for
+    # `MessageModels` counts the holders of what it uses again.
+    calls, results = [partial(function, *args, **kwargs)], list[_T]()
+    await asyncio.get_running_loop().run_in_executor(_executor, lambda: results.append(calls.pop()()))
+    return results.pop()
 
 
 class TimeSlice:
