@@ -50,7 +50,7 @@ async def test_the_entries_of_a_producer_that_awaits_after_each_collect_while_a_
     assert submitted == [[b"0"], [b"%d" % number for number in range(1, 12)]]
 
 
-async def test_what_is_submitted_has_an_event_or_a_line_for_every_entry() -> None:
+async def test_what_is_submitted_has_the_known_events_in_place_of_their_lines() -> None:
     appends: list[Append] = []
     writer = writer_of([], appends)
     writer.append(b"1")

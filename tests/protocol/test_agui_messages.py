@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui_messages import copy_plain_messages
+from ambient_runner.protocol.agui_messages import convert_plain_messages
 from ambient_runner.protocol.agui_models import input_to_agui
 from tests.protocol.strategies import MESSAGES
 
@@ -74,7 +74,7 @@ def test_an_adapter_that_changes_a_message_changes_no_other_one() -> None:
         CALL_MESSAGE,
         e.ToolMessage(id="r", tool_call_id="c", content="done"),
     ]
-    for model in copy_plain_messages(messages):
+    for model in convert_plain_messages(messages):
         model.content, model.name, model.more = "changed", "changed", "changed"
         for call in model.__dict__.get("tool_calls") or ():
             call.id, call.function.name, call.function.more, call.more = "changed", "changed", "changed", "changed"
@@ -96,5 +96,5 @@ def test_a_message_with_fields_that_few_have_is_not_copied() -> None:
         e.ToolMessage(id="r", tool_call_id="c", content="failed", error="E1"),
         e.ToolMessage(id="r", tool_call_id="c", content=[e.TextPart(text="part")]),
     ]
-    is_copied = [model is not None for model in copy_plain_messages(messages)]
+    is_copied = [model is not None for model in convert_plain_messages(messages)]
     assert is_copied == [True, False, False, True, False, True, False, False]

@@ -100,7 +100,7 @@ async def test_a_fold_of_a_long_thread_reads_what_follows_the_checkpoint(
 async def test_a_reader_that_skips_entries_gets_the_view_of_all_of_them(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, far: int
 ) -> None:
-    monkeypatch.setattr(view_cache, "_FAR_ENTRIES", far)
+    monkeypatch.setattr(view_cache, "_MAX_ENTRIES_TO_FOLD", far)
     async with runner_on(ledger) as runner:
         for turn in range(8):
             await run_once(runner, user("u2" if turn == 5 else f"u{turn}"))
@@ -118,7 +118,7 @@ async def test_a_reader_that_skips_entries_gets_the_view_of_all_of_them(
 async def test_a_reader_that_is_far_behind_reads_what_follows_the_checkpoint(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_cache, "_FAR_ENTRIES", 50)
+    monkeypatch.setattr(view_cache, "_MAX_ENTRIES_TO_FOLD", 50)
     async with runner_on(ledger) as runner:
         for turn in range(12):
             await run_once(runner, user(f"u{turn}"))

@@ -196,7 +196,7 @@ def test_a_joined_text_is_that_of_its_lines(events: list[e.Event], cuts: list[bo
             assert text.text == "".join(each.delta for each in deltas)
 
 
-class Batches(Lines):
+class RecordedAppends(Lines):
     """A writer that keeps what each append had, as events and as lines."""
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ def test_a_thread_folded_from_the_events_is_the_one_folded_from_their_lines(
     events: list[e.Event], cuts: list[bool], secrets: tuple[str, ...], sizes: list[int]
 ) -> None:
     """However many appends a batch has: `sizes` of them, in turn."""
-    writer = Batches()
+    writer = RecordedAppends()
     pipeline = Pipeline(cast("Writer", writer), Repairer(THREAD, RUN), Redactor(secrets))
     pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
     for event, is_pause in zip(events, cuts, strict=False):

@@ -1,3 +1,5 @@
+"""`DirectRoutes` calls the route that the router would choose, as the router would."""
+
 from __future__ import annotations
 
 import json
@@ -47,7 +49,7 @@ async def describe_match(
 def matching_app() -> FastAPI:
     """An app whose routes answer with what was matched."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AmbientRoute, "answer", describe_match)
+        patch.setattr(AmbientRoute, "call_handler", describe_match)
         app = create_app(SETTINGS, {"demo": DemoBridge()})
         app.router.redirect_slashes = False
         return app
@@ -71,8 +73,8 @@ async def respond(app: Any, scope: Scope) -> list[Message]:
     return sent
 
 
-def dispatch_of(app: FastAPI) -> tuple[Any, DirectRoutes]:
-    """Return the app without the dispatch, and the dispatch in front of it."""
+def direct_routes_of(app: FastAPI) -> tuple[Any, DirectRoutes]:
+    """Return the app without `DirectRoutes`, and `DirectRoutes` in front of it."""
     added, app.user_middleware = app.user_middleware, []
     inner = app.build_middleware_stack()
     app.user_middleware = added
@@ -84,9 +86,9 @@ def dispatch_of(app: FastAPI) -> tuple[Any, DirectRoutes]:
 async def test_a_request_reaches_the_route_that_the_router_chooses(
     matching_app: FastAPI, method: str, path: str, root: str
 ) -> None:
-    inner, dispatch = dispatch_of(matching_app)
+    inner, dispatch = direct_routes_of(matching_app)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AmbientRoute, "answer", describe_match)
+        patch.setattr(AmbientRoute, "call_handler", describe_match)
         directly = await respond(dispatch, scope_of(matching_app, method, path, root))
         by_router = await respond(inner, scope_of(matching_app, method, path, root))
     assert directly == by_router
@@ -98,7 +100,7 @@ async def test_the_run_routes_do_not_pass_the_router(matching_app: FastAPI) -> N
 
     dispatch = DirectRoutes(fail, served=matching_app)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AmbientRoute, "answer", describe_match)
+        patch.setattr(AmbientRoute, "call_handler", describe_match)
         for path, params in {"/": {}, "/agents/demo": {"name": "demo"}}.items():
             scope = scope_of(matching_app, "POST", path)
             _, body = await respond(dispatch, scope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from ambient_runner.protocol.message_models import MessageModels, measure_models
+from ambient_runner.protocol.message_models import MessageModels, estimate_model_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ class RecentModels:
         self._models: OrderedDict[tuple[ThreadKey, Actor], MessageModels] = OrderedDict()
 
     def can_keep(self, messages: Sequence[Message]) -> bool:
-        """Return False if the models of so many messages are not kept: preparing them for the next run would be wasted."""
-        return measure_models(messages) <= self._max_bytes
+        """Return False if the models of these messages do not fit: preparing them for the next run would be wasted."""
+        return estimate_model_bytes(messages) <= self._max_bytes
 
     def take(self, slot: tuple[ThreadKey, Actor]) -> MessageModels:
         """Remove and return the models of a thread, for one run; none yet if they are not known."""

@@ -35,9 +35,10 @@ MAX_QUEUED_BYTES = 1 << 20
 _FIRST_BATCH_LINES = 16
 """Lines of the first batch that is submitted of a producer that does not pause."""
 _MAX_BATCH_LINES = 1024
-"""Lines up to which those batches grow. Each costs two threads a tenth of a millisecond, besides its lines."""
-_MIN_GROWN_LINES = 256
-"""Lines up to which those of every producer grow if several do not pause: they share `_MAX_BATCH_LINES`, as all are encoded at once."""
+"""Lines up to which those batches grow. Each costs the event loop and the commit thread 0.1 ms, besides its lines."""
+_MIN_SHARED_BATCH_LINES = 256
+"""Lines that the batches of each producer may have at least if several do not pause: they share `_MAX_BATCH_LINES`, as all are encoded in
+one iteration of the event loop."""
 
 
 class Append(NamedTuple):
@@ -50,7 +51,7 @@ class Append(NamedTuple):
     text: JoinedText | None
     """The joined text of the lines, if it is known."""
     events: list[object]
-    """The same entries as events, and as lines where the events are not known."""
+    """As `Batch.events`."""
     end_status: ThreadStatus | None
     """The thread's status from the end of the run on; None if the run goes on."""
     checkpoint: CheckpointUpdate | None = None
@@ -93,25 +94,25 @@ class FlushScheduler:
         if len(self._dirty_writers) == 1:
             # Looked up once: asyncio checks for a fork each time, which is a system call.
             self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(self._flush_paused_writers)
+            self._loop.call_soon(self._flush_ready_writers)
 
     def flush(self) -> None:
         """Submit everything now, because a caller waits for it."""
         dirty, self._dirty_writers = self._dirty_writers, []
         self._submit_nonempty([writer.take_queued() for writer in dirty])
 
-    def _flush_paused_writers(self) -> None:
+    def _flush_ready_writers(self) -> None:
         """Run once per loop iteration. A writer that queued more since the last check is still producing, until it has a full batch."""
         dirty = self._dirty_writers
-        if len(dirty) == 1:  # Without a loop: an agent that awaits after each event comes here as often.
-            paused, busy = (dirty, []) if dirty[0].has_paused(_MAX_BATCH_LINES) else ([], dirty)
+        if len(dirty) == 1:  # No lists for one writer: an agent that awaits after each event comes here for each.
+            ready, busy = (dirty, []) if dirty[0].is_ready(_MAX_BATCH_LINES) else ([], dirty)
         else:
-            paused, busy = _divide_by_pause(dirty)
+            ready, busy = _divide_by_readiness(dirty)
         self._dirty_writers = busy
         if busy and self._loop:
-            self._loop.call_soon(self._flush_paused_writers)
-        if paused:
-            self._submit_nonempty([writer.take_queued() for writer in paused])
+            self._loop.call_soon(self._flush_ready_writers)
+        if ready:
+            self._submit_nonempty([writer.take_queued() for writer in ready])
 
     def _submit_nonempty(self, appends: list[Append]) -> None:
         """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
@@ -150,7 +151,7 @@ class BufferedWriter:
         self._texts: list[JoinedText] | None = []
         """The joined texts of the lines, of one message; None if a line has none."""
         self._events: list[object] = []
-        """The same entries as events, and as lines where the events are not known."""
+        """As `Batch.events`."""
         self._deferred: DeferredEncoder | None = None
         """Called back by `_encode_deferred` before the lines are needed."""
         self._pending: Sized = ()
@@ -291,7 +292,7 @@ class BufferedWriter:
         elif isinstance(self._refusal, LedgerError):
             on_failure(self._refusal)
 
-    def has_paused(self, max_lines: int) -> bool:
+    def is_ready(self, max_lines: int) -> bool:
         """For the scheduler: return True if nothing was queued since the last check, or if the buffer holds a full batch.
 
         A full batch has `max_lines` at most.
@@ -301,9 +302,9 @@ class BufferedWriter:
         pending = len(self._pending)
         queued = self._queued + pending
         buffered = len(self._lines) + pending
-        paused = queued == self._queued_at_last_check or buffered >= self._batch_lines or buffered >= max_lines
+        is_ready = queued == self._queued_at_last_check or buffered >= min(self._batch_lines, max_lines)
         self._queued_at_last_check = queued
-        return paused
+        return is_ready
 
     def take_queued(self) -> Append:
         """For the scheduler: return what is queued, and empty the buffer."""
@@ -403,14 +404,14 @@ class BufferedWriter:
         self._commit_waiters = remaining
 
 
-def _divide_by_pause(dirty: list[BufferedWriter]) -> tuple[list[BufferedWriter], list[BufferedWriter]]:
-    """Return the writers that have paused, and those that are still producing."""
-    max_lines = max(_MIN_GROWN_LINES, _MAX_BATCH_LINES // max(1, len(dirty)))
-    paused: list[BufferedWriter] = []
+def _divide_by_readiness(dirty: list[BufferedWriter]) -> tuple[list[BufferedWriter], list[BufferedWriter]]:
+    """Return the writers whose buffers are to be submitted, and those that are still producing."""
+    max_lines = max(_MIN_SHARED_BATCH_LINES, _MAX_BATCH_LINES // max(1, len(dirty)))
+    ready: list[BufferedWriter] = []
     busy: list[BufferedWriter] = []
     for writer in dirty:
-        (paused if writer.has_paused(max_lines) else busy).append(writer)
-    return paused, busy
+        (ready if writer.is_ready(max_lines) else busy).append(writer)
+    return ready, busy
 
 
 def _first_refusal(has_begun: bool, has_ended: bool) -> RunnerError | RuntimeError | None:

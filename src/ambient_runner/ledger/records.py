@@ -64,12 +64,13 @@ def join_texts(texts: Sequence[JoinedText]) -> JoinedText:
 
 
 class Encoded(NamedTuple):
-    """Encoded runtime events, and their joined text if all are deltas of one message."""
+    """Encoded runtime events, and what spares a fold from decoding them."""
 
     lines: list[bytes]
     text: JoinedText | None = None
+    """Their joined text if all are deltas of one message."""
     events: Sequence[object] = ()
-    """The events to fold in place of the lines, if they are known: consecutive deltas of one message are one."""
+    """As `Batch.events`."""
 
 
 class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
@@ -90,8 +91,8 @@ class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
     text: JoinedText | None = None
     """The joined text of the lines, if it is known."""
     events: Sequence[object] = ()
-    """The same entries as their producer passed them along, so that this process need not decode the lines: events, and lines as they
-    are. Empty if they are not known, or not needed any more."""
+    """What a fold takes in place of the lines, passed along by their producer: events, of which one may stand for several deltas of a
+    message, and lines that were not decoded. Empty if they are not known, or not needed any more."""
     derived: dict[str, bytes] = {}
     last: int = 0
     size: int = 0

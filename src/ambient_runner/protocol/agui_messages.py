@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Message, ToolCall
 
-__all__ = ["copy_plain_messages"]
+__all__ = ["convert_plain_messages"]
 
 
-def copy_plain_messages(messages: Iterable[Message]) -> list[Any]:
-    """Return the model of each message of a user, an assistant or a tool that has an id and a text, and calls or the id of one.
+def convert_plain_messages(messages: Iterable[Message]) -> list[Any]:
+    """Return the model of each plain message, and None in place of any other.
 
-    None is in place of any other: of one with parts, a name, metadata, an error or an encrypted value, for example.
+    A plain message is a user's, an assistant's or a tool's, with an id, a text or tool calls, and nothing else: no parts, name, metadata,
+    error or encrypted value.
     """
     copied: list[Any] = []
     # One loop without calls for texts: the attributes are set as pydantic sets them, with the fields of a model that it has validated.
@@ -34,11 +35,11 @@ def copy_plain_messages(messages: Iterable[Message]) -> list[Any]:
             model_type, defaults = ag.UserMessage, _USER_FIELDS
         elif type(message) is AssistantMessage:
             if message.tool_calls is not None:
-                copied.append(_copy_calls(message, message.tool_calls))
+                copied.append(_convert_tool_calls(message, message.tool_calls))
                 continue
             model_type, defaults = ag.AssistantMessage, _ASSISTANT_FIELDS
         else:
-            copied.append(_copy_result(message) if type(message) is ToolMessage else None)
+            copied.append(_convert_tool_result(message) if type(message) is ToolMessage else None)
             continue
         content = message.content
         if (
@@ -61,18 +62,18 @@ def copy_plain_messages(messages: Iterable[Message]) -> list[Any]:
     return copied
 
 
-def _copy_result(message: ToolMessage) -> Any:
+def _convert_tool_result(message: ToolMessage) -> Any:
     """Return the model of a tool's result, or None."""
-    if type(message.content) is not str or message.error is not None or _has_more(message):
+    if type(message.content) is not str or message.error is not None or _has_optional_fields(message):
         return None
     fields = _RESULT_FIELDS.copy()
     fields["id"], fields["content"], fields["tool_call_id"] = message.id, message.content, message.tool_call_id
     return _make_model(ag.ToolMessage, fields, {"id", "role", "content", "tool_call_id"})
 
 
-def _copy_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Any:
+def _convert_tool_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Any:
     """Return the model of a message with tool calls, or None."""
-    if not calls or message.name is not None or _has_more(message):
+    if not calls or message.name is not None or _has_optional_fields(message):
         return None
     copied: list[Any] = []
     for call in calls:
@@ -88,8 +89,8 @@ def _copy_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Any:
     return _make_model(ag.AssistantMessage, fields, {"id", "role", "tool_calls", *text})
 
 
-def _has_more(message: AssistantMessage | ToolMessage) -> bool:
-    """Return True if a message has fields that few have."""
+def _has_optional_fields(message: AssistantMessage | ToolMessage) -> bool:
+    """Return True if a message has metadata, an encrypted value or a subagent."""
     return message.metadata is not None or message.encrypted_value is not None or message.subagent_run_id is not None
 
 

@@ -1,7 +1,7 @@
 """Conversion of events and run inputs to and from `ag_ui.core` models, so that adapters may use either.
 
 Both sides share the wire format, so conversion goes through JSON; only events whose fields are texts, which are nearly all of a stream, are
-copied field by field, and so are text messages (`agui_messages.py`). A model's extra fields are dropped. `events.py` has the grammar,
+copied field by field, and so are plain messages (`agui_messages.py`). A model's extra fields are dropped. `events.py` has the grammar,
 `run_input.py` parses request bodies.
 """
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ambient_runner.protocol import events
 from ambient_runner.protocol.agui_batches import MAX_BATCH, count_models, validate_messages
-from ambient_runner.protocol.agui_messages import copy_plain_messages
+from ambient_runner.protocol.agui_messages import convert_plain_messages
 from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.event_limits import limit_event
 from ambient_runner.protocol.events import (
@@ -88,7 +88,7 @@ def input_to_agui(run_input: RunAgentInput, reused: MessageModels | None = None)
 
     `reused` are the models of the thread's last run: those that nobody else has or has changed are used again.
     """
-    copied = reused.convert(run_input.messages) if reused is not None else copy_plain_messages(run_input.messages)
+    copied = reused.convert(run_input.messages) if reused is not None else convert_plain_messages(run_input.messages)
     pairs = zip(run_input.messages, copied, strict=True)
     others = [] if all(copied) else [message for message, model in pairs if model is None]
     is_split = bool(others) and count_models(others) > MAX_BATCH

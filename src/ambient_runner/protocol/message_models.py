@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import ag_ui.core as ag
 
-from ambient_runner.protocol.agui_messages import copy_plain_messages
+from ambient_runner.protocol.agui_messages import convert_plain_messages
 from ambient_runner.protocol.events import AssistantMessage
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Message, ToolCall
 
-__all__ = ["MessageModels", "measure_models"]
+__all__ = ["MessageModels", "estimate_model_bytes"]
 
 _Columns = list[list[Any]]
 _CallColumns = tuple[_Columns, _Columns, _Columns]
-"""Those of the lists of calls, of the calls and of their functions."""
+"""Columns of the lists of calls, of the calls, and of their functions."""
 _BYTES_PER_MODEL = 1024
 """Bytes of a model and of what it is compared with, without its text."""
 
@@ -45,15 +45,15 @@ class MessageModels:
         self._messages: list[Message] = []
         self._models: list[Any] = []
         """The model of each message; None for those that are not plain ones."""
-        self._columns = _copy_columns([], "content")
+        self._expected_columns = _copy_columns([], "content")
         """The columns of the models (`_read_columns`) as long as nobody else holds or changes one."""
-        self._call_columns = _copy_call_columns(())
+        self._expected_call_columns = _copy_call_columns(())
         """Those of their tool calls (`_read_call_columns`)."""
         self.size = 0
         """Bytes of memory, about. The texts count too: in the end, nobody else may have them."""
 
     def convert(self, messages: Sequence[Message]) -> list[Any]:
-        """Return what `copy_plain_messages` does. No model in it is one that an earlier run still has or has changed."""
+        """Return what `convert_plain_messages` does. No model in it is one that an earlier run still has or has changed."""
         self._truncate(_count_common(self._messages, messages))
         self._reconvert_unusable_models()
         self._append(messages[len(self._messages) :])
@@ -63,66 +63,71 @@ class MessageModels:
         """Forget all messages but the first ones."""
         if count == len(self._messages):
             return
-        kept = list(_with_model(self._messages[:count], self._models))
-        calls = _list_calls(kept)
+        kept = list(_keep_converted(self._messages[:count], self._models))
+        calls = _calls_of_messages(kept)
         self.size -= self._measure_from(count)
         del self._messages[count:], self._models[count:]
         call_count = sum(map(len, calls))
         counts = (len(kept), len(calls), call_count, call_count)
-        for columns, left in zip((self._columns, *self._call_columns), counts, strict=True):
+        for columns, left in zip((self._expected_columns, *self._expected_call_columns), counts, strict=True):
             for column in columns:
                 del column[left:]
 
     def _reconvert_unusable_models(self) -> None:
         """Convert the messages again whose models another run may not get: somebody holds them, or has changed them."""
         found = _read_columns([*filter(None, self._models)], "content")
-        if found == self._columns and _read_call_columns(self._models) == self._call_columns:
+        are_calls_usable = _read_call_columns(self._models) == self._expected_call_columns
+        if found == self._expected_columns and are_calls_usable:
             return
-        rows = zip(zip(*found, strict=True), zip(*self._columns, strict=True), strict=True)
+        rows = zip(zip(*found, strict=True), zip(*self._expected_columns, strict=True), strict=True)
         are_unusable = iter([row != expected for row, expected in rows])
         for at, message in enumerate(self._messages):
-            if self._models[at] is not None and (next(are_unusable) or _list_calls([message])):
-                self._models[at] = copy_plain_messages([message])[0]
+            if self._models[at] is None:
+                continue
+            if next(are_unusable) or (not are_calls_usable and _calls_of_messages([message])):
+                self._models[at] = convert_plain_messages([message])[0]
         # They hold parts of the models, and holders are counted.
         del found, rows
-        self._columns, self._call_columns = [], _copy_call_columns(())
-        self._columns = _copy_columns([*filter(None, self._models)], "content")
-        self._call_columns = _copy_call_columns(self._models)
+        self._expected_columns, self._expected_call_columns = [], _copy_call_columns(())
+        self._expected_columns = _copy_columns([*filter(None, self._models)], "content")
+        self._expected_call_columns = _copy_call_columns(self._models)
 
     def _append(self, messages: Sequence[Message]) -> None:
         start = len(self._models)
         self._messages += messages
-        self._models += copy_plain_messages(messages)
+        self._models += convert_plain_messages(messages)
         self.size += self._measure_from(start)
-        _extend_columns(self._columns, _copy_columns([*filter(None, islice(self._models, start, None))], "content"))
+        _extend_columns(
+            self._expected_columns, _copy_columns([*filter(None, islice(self._models, start, None))], "content")
+        )
         new_calls = _copy_call_columns(islice(self._models, start, None))
-        for columns, added in zip(self._call_columns, new_calls, strict=True):
+        for columns, added in zip(self._expected_call_columns, new_calls, strict=True):
             _extend_columns(columns, added)
 
     def _measure_from(self, start: int) -> int:
         """Return the bytes of the models from this message on. Their texts are counted as they were: a run may have changed the models."""
-        messages = list(_with_model(self._messages[start:], self._models[start:]))
-        return measure_models(messages) + _measure_texts(messages)
+        messages = list(_keep_converted(self._messages[start:], self._models[start:]))
+        return estimate_model_bytes(messages) + _count_text_chars(messages)
 
 
-def measure_models(messages: Sequence[Message]) -> int:
-    """Return the bytes of the models of so many messages and calls, about, without their texts."""
-    return _BYTES_PER_MODEL * (len(messages) + 2 * sum(map(len, _list_calls(messages))))
+def estimate_model_bytes(messages: Sequence[Message]) -> int:
+    """Return about how much memory the models of these messages and their calls take, without their texts."""
+    return _BYTES_PER_MODEL * (len(messages) + 2 * sum(map(len, _calls_of_messages(messages))))
 
 
-def _measure_texts(messages: Sequence[Message]) -> int:
+def _count_text_chars(messages: Sequence[Message]) -> int:
     """Return the length of the texts of plain messages, and of the arguments of their calls."""
     contents = (message.content for message in messages)
-    arguments = (call.function.arguments for calls in _list_calls(messages) for call in calls)
+    arguments = (call.function.arguments for calls in _calls_of_messages(messages) for call in calls)
     return sum(len(content) for content in contents if isinstance(content, str)) + sum(map(len, arguments))
 
 
-def _list_calls(messages: Iterable[Message]) -> list[list[ToolCall]]:
+def _calls_of_messages(messages: Iterable[Message]) -> list[list[ToolCall]]:
     """Return the tool calls of each message that has some."""
     return [message.tool_calls for message in messages if type(message) is AssistantMessage and message.tool_calls]
 
 
-def _with_model(messages: Iterable[Message], models: Iterable[Any]) -> Iterable[Message]:
+def _keep_converted(messages: Iterable[Message], models: Iterable[Any]) -> Iterable[Message]:
     """Yield the messages that have a model."""
     return (message for message, model in zip(messages, models, strict=False) if model is not None)
 
@@ -154,26 +159,26 @@ def _read_columns(models: list[Any], text: str) -> _Columns:
 
 def _read_call_columns(models: Iterable[Any]) -> _CallColumns | None:
     """Return the columns of the lists of tool calls, of the calls and of their functions; None if something else is in place of one."""
-    lists = _call_lists(models)
-    if not _are_all(lists, list):
+    lists = _calls_of_models(models)
+    if not _all_have_type(lists, list):
         return None
     holders = [*map(sys.getrefcount, lists)]
     calls = [*chain.from_iterable(lists)]
-    if not _are_all(calls, ag.ToolCall):
+    if not _all_have_type(calls, ag.ToolCall):
         return None
     functions = [*map(_get_member, map(_get_fields, calls), repeat("function"))]
-    if not _are_all(functions, ag.FunctionCall):
+    if not _all_have_type(functions, ag.FunctionCall):
         return None
     return [holders, lists], _read_columns(calls, "id"), _read_columns(functions, "arguments")
 
 
-def _call_lists(models: Iterable[Any]) -> list[Any]:
+def _calls_of_models(models: Iterable[Any]) -> list[Any]:
     """Return what each model has as its tool calls, if that is not empty."""
     fields = map(_get_fields, list[Any](filter(None, models)))
     return [*filter(None, map(_get_member, fields, repeat("tool_calls")))]
 
 
-def _are_all(values: Iterable[Any], kind: type) -> bool:
+def _all_have_type(values: Iterable[Any], kind: type) -> bool:
     return set(map(type, values)) <= {kind}
 
 
@@ -182,10 +187,10 @@ def _copy_columns(models: list[Any], text: str) -> _Columns:
     copies = [each.copy() for each in map(_get_fields, models)]
     # Only now: the copies hold what is in them.
     *columns, fields_sets, extras, _ = _read_columns(models, text)
-    return [*columns, _share_equal(fields_sets), [{}] * len(extras), copies]
+    return [*columns, _freeze_sets(fields_sets), [{}] * len(extras), copies]
 
 
-def _share_equal(values: list[set[str]]) -> list[frozenset[str]]:
+def _freeze_sets(values: list[set[str]]) -> list[frozenset[str]]:
     """Return a copy of each set. Equal ones share it: those of all texts are, and those of all calls."""
     if values and values.count(values[0]) == len(values):
         return [frozenset(values[0])] * len(values)
@@ -195,7 +200,7 @@ def _share_equal(values: list[set[str]]) -> list[frozenset[str]]:
 
 def _copy_call_columns(models: Iterable[Any]) -> _CallColumns:
     """Return the columns of the calls of models that nobody else holds. The columns of the models exist already: they hold the lists."""
-    lists = _call_lists(models)
+    lists = _calls_of_models(models)
     copies = [each.copy() for each in lists]
     holders = [*map(sys.getrefcount, lists)]
     calls = [*chain.from_iterable(lists)]

@@ -42,8 +42,8 @@ __all__ = [
     "DEFERRED_TYPES",
     "LONG_TEXT_FLUSH_CHARS",
     "MAX_DEFERRED_DELTA_CHARS",
+    "MAX_DEFERRED_TEXT_CHARS",
     "MAX_SHORT_DELTA_CHARS",
-    "MAX_SHORT_TEXT_CHARS",
     "encode_deltas",
     "encode_groups",
     "encode_stamped",
@@ -68,10 +68,10 @@ DEFERRED_TYPES = frozenset(
     }
 )
 """Types, other than deltas, of events that may be deferred."""
-MAX_SHORT_TEXT_CHARS = 4096
-"""Characters of a result or patch that may be deferred."""
+MAX_DEFERRED_TEXT_CHARS = 4096
+"""Characters of the longest result or patch that may be deferred."""
 MAX_SHORT_DELTA_CHARS = 1024
-"""Characters of a short delta, of which any number may be deferred. The writer asks for the lines of a thousand."""
+"""Characters of a short text. Short ones are deferred until the agent pauses or a batch is full, longer ones are counted, too."""
 MAX_DEFERRED_DELTA_CHARS = 1 << 16
 """Characters of the longest delta that may be deferred."""
 LONG_TEXT_FLUSH_CHARS = 1 << 15
@@ -85,7 +85,7 @@ def is_deferrable(event: Event) -> bool:
         return False
     if type(event) is not ToolCallResult:
         return True
-    return type(event.content) is str and len(event.content) <= MAX_SHORT_TEXT_CHARS
+    return type(event.content) is str and len(event.content) <= MAX_DEFERRED_TEXT_CHARS
 
 
 def split_groups(events: Sequence[Event], starts: Sequence[int]) -> list[Sequence[Event]]:

@@ -135,7 +135,7 @@ class Pipeline:
         """The changes that the patches among them make."""
         self._last_type: type[BaseEvent] | None = None
         """Type of the last event if it is a delta whose message or call is surely open; else None."""
-        self._long_chars = 0
+        self._deferred_long_chars = 0
         """Characters of the long texts among the deferred events."""
         self._group_starts: list[int] = []
         """The index at which each group of the deferred events begins: one event, or consecutive deltas of one message or call."""
@@ -195,9 +195,9 @@ class Pipeline:
                     call[1].append(delta.delta)
                 return False
         if self.redaction_guard.error is None and self._try_defer(event):
-            if self._long_chars < LONG_TEXT_FLUSH_CHARS:
+            if self._deferred_long_chars < LONG_TEXT_FLUSH_CHARS:
                 return False
-            self._write_long_texts()
+            self._flush_deferred_events()
             return True
         self._push_now(event)
         return True
@@ -249,7 +249,7 @@ class Pipeline:
 
     def _count_long_text(self, value: Any) -> None:
         if type(value) is str and len(value) > MAX_SHORT_DELTA_CHARS:
-            self._long_chars += len(value)
+            self._deferred_long_chars += len(value)
 
     def _defer(self, events: Sequence[Event]) -> None:
         """Defer legal events until the agent pauses, or one comes that cannot wait."""
@@ -311,7 +311,7 @@ class Pipeline:
         if encoded.lines:
             self._append_lazily(lambda: encoded, encoded.lines)
 
-    def _write_long_texts(self) -> None:
+    def _flush_deferred_events(self) -> None:
         """Write the deferred events at once: to search more of them takes milliseconds."""
         with self.busy:
             self._write_deferred_events()
@@ -324,7 +324,7 @@ class Pipeline:
         events, self._deferred_events = self._deferred_events, []
         changes, self._deferred_changes = self._deferred_changes, []
         starts, self._group_starts = self._group_starts, []
-        self._long_chars = 0
+        self._deferred_long_chars = 0
         if not events:
             return Encoded([])
         self.last_event_at = time.monotonic()

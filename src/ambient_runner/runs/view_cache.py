@@ -34,8 +34,8 @@ _MESSAGES_AT_ONCE = 4_096
 """Messages of a checkpoint that are added before a look at the time: 2 milliseconds of work."""
 _FOLD_LINES = 512
 """Lines of one run that are collected before they are folded into a view."""
-_FAR_ENTRIES = 4_000
-"""Entries after a view from which on a fold begins at the newest checkpoint instead, if that is newer. Runs write one every few thousand
+_MAX_ENTRIES_TO_FOLD = 4_000
+"""Entries after a view above which the fold begins at the newest checkpoint instead, if that is newer. Runs write one every few thousand
 entries, and folding this many takes longer than reading one."""
 _MAX_ATTEMPTS = 100
 """Times that a read is tried while retention drops what it reads. Each failure means that another run has ended meanwhile: on a busy
@@ -79,18 +79,18 @@ async def read_despite_retention(ledger: Ledger, key: ThreadKey, read: Callable[
 
 
 async def load_view(
-    ledger: Ledger, key: ThreadKey, *, until: int | None = None, epoch: str = "", known: ThreadView | None = None
+    ledger: Ledger, key: ThreadKey, *, until: int | None = None, epoch: str = "", base: ThreadView | None = None
 ) -> ThreadView:
     """Return the thread folded up to `until`, or to its end. An unknown thread is an empty view.
 
-    `known` is a view of it that nobody else has yet: it is folded further unless a stored checkpoint is newer.
+    `base` is a view of it that nobody else has yet: it is folded further unless a stored checkpoint is newer.
 
     Raises: EntriesDropped if the entries are no longer retained; UnknownThread if the thread with that epoch was erased; LedgerError.
     """
     checkpoint = await ledger.get_checkpoint(key, until, epoch=epoch)
     while True:
-        if known is not None and (checkpoint is None or checkpoint.seq <= known.seq):
-            view, known = known, None
+        if base is not None and (checkpoint is None or checkpoint.seq <= base.seq):
+            view, base = base, None
         elif checkpoint is None:
             view = ThreadView()
         else:
@@ -172,13 +172,16 @@ def _longest_line(batch: Batch) -> int:
 
 
 async def _fold_to(ledger: Ledger, thread: ThreadEpoch, view: ThreadView | None, seq: int) -> ThreadView:
-    """Return the thread as of `seq`: the view, folded further, or one from the checkpoint if there is none. Raises: as `load_view`."""
-    if view is not None and seq - view.seq <= _FAR_ENTRIES:
+    """Return the thread as of `seq`: the view, folded further, or the newest checkpoint if there is no view or it is far behind.
+
+    Raises: as `load_view`.
+    """
+    if view is not None and seq - view.seq <= _MAX_ENTRIES_TO_FOLD:
         # Retention, also that of another process, may have dropped the entries between; then the checkpoint has them.
         with suppress(EntriesDropped):
             await advance_view(ledger, thread.key, view, until=seq, epoch=thread.epoch)
             return view
-    return await load_view(ledger, thread.key, until=seq, epoch=thread.epoch, known=view)
+    return await load_view(ledger, thread.key, until=seq, epoch=thread.epoch, base=view)
 
 
 def _view_seq(view: ThreadView) -> int:
@@ -212,6 +215,7 @@ class _LiveView:
             return
         if _longest_line(batch) > LARGE_BYTES:
             self._next = 0  # Folded in a thread by those who need it, from the ledger.
+            batch.events = ()
             return
         is_text = batch.text is not None
         is_decoded = is_text or bool(batch.events)

@@ -1,7 +1,7 @@
 """ASGI middleware for an app that is nothing but ours: it calls the endpoints of our routes itself.
 
 FastAPI's router, exit stacks and dependencies take a twentieth of the CPU of a short run, and more of a smaller request. Our endpoints take
-a request and the parameters of their path, so nothing of that acts for them. The router answers all other requests: those that no route
+a request and the parameters of their path, so they need none of these. The router answers all other requests: those that no route
 matches, those of a route of another kind, and all of them once the app has routes of its own or FastAPI traces requests.
 """
 
@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Request, routing
+from fastapi import Request
 from starlette.convertors import PathConvertor, StringConvertor
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from ambient_runner.server.error_responses import AmbientRoute, is_exact_path
+from ambient_runner.server.routes.base import iterate_routes
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection
 
     from fastapi import FastAPI
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -59,12 +60,7 @@ class DirectRoutes:
         if scope["type"] == "http" and not scope.get("root_path") and _TELEMETRY not in scope and is_exact_path(scope):
             for target in self._current_targets():
                 if scope["method"] in target.methods and (match := target.path.match(scope["path"])):
-                    params = match.groupdict()
-                    # What the router would add: middleware around it may name requests by their route.
-                    scope.update({"route": target.route, "endpoint": target.route.endpoint, "path_params": params})
-                    endpoint = partial(target.route.endpoint, **params)
-                    response = await target.route.answer(endpoint, Request(scope, receive, send))
-                    await response(scope, receive, send)
+                    await _call_route(target.route, match.groupdict(), scope, receive, send)
                     return
         await self._app(scope, receive, send)
 
@@ -73,27 +69,27 @@ class DirectRoutes:
         routes = self._served.router.routes
         if routes != self._routes:
             self._routes = list(routes)
-            try:
-                self._targets = tuple(_find_targets(self._served))
-            except _OtherRoute:
-                self._targets = ()
+            self._targets = _find_targets(self._served)
         return self._targets
 
 
-class _OtherRoute(Exception):
-    """The app has a route that is not called here, and might match what the routes after it match."""
+async def _call_route(route: AmbientRoute, params: dict[str, str], scope: Scope, receive: Receive, send: Send) -> None:
+    # What the router would add: middleware around it may name requests by their route.
+    scope.update({"route": route, "endpoint": route.endpoint, "path_params": params})
+    response = await route.call_handler(partial(route.endpoint, **params), Request(scope, receive, send))
+    await response(scope, receive, send)
 
 
-def _find_targets(app: FastAPI) -> Iterator[_Target]:
-    """Yield the app's routes in their order. Raises: _OtherRoute."""
-    iterate: Callable[[Any], Any] = getattr(routing, "iter_route_contexts", iter)  # as in `routes/base.py`
-    found: Any
-    for found in iterate(app.router.routes):
-        route = getattr(found, "original_route", found)
+def _find_targets(app: FastAPI) -> tuple[_Target, ...]:
+    """Return the app's routes in their order; none if it has one of another kind, which might match before them."""
+    found: list[_Target] = []
+    for each in iterate_routes(app.router.routes):
+        route = getattr(each, "original_route", each)
         if isinstance(route, AmbientRoute) and _has_path_parameters_only(route):
-            yield _Target(methods=route.methods or (), path=found.path_regex, route=route)
-        elif not (isinstance(route, Route) and route.path == app.openapi_url):
-            raise _OtherRoute
+            found.append(_Target(methods=route.methods or (), path=each.path_regex, route=route))
+        elif not (isinstance(route, Route) and route.path == app.openapi_url):  # No route of ours has that path.
+            return ()
+    return tuple(found)
 
 
 def _has_path_parameters_only(route: AmbientRoute) -> bool:

@@ -68,17 +68,19 @@ class AmbientRoute(APIRoute):
         return error_response(code, message, status, headers)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        return partial(self.answer, super().get_route_handler())
+        return partial(self.call_handler, super().get_route_handler())
 
-    async def answer(self, handle: Callable[[Request], Coroutine[Any, Any, Response]], request: Request) -> Response:
-        """Return the response of `handle`, or the one for its error."""
+    async def call_handler(
+        self, handler: Callable[[Request], Coroutine[Any, Any, Response]], request: Request
+    ) -> Response:
+        """Return the response of the handler, or the error response if it raises."""
         try:
-            return await handle(request)
+            return await handler(request)
         except Exception as error:
-            answer = response_for(error, f"{request.method} {request.url.path}", self.render_error)
+            response = response_for(error, f"{request.method} {request.url.path}", self.render_error)
             # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
             traceback.clear_frames(error.__traceback__)
-            return answer
+            return response
 
 
 def is_exact_path(scope: Scope) -> bool:

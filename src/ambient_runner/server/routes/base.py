@@ -10,11 +10,11 @@ from starlette.routing import Match, Route
 from ambient_runner.server.error_responses import AmbientRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from starlette.types import Scope
 
-__all__ = ["YieldingRoute"]
+__all__ = ["YieldingRoute", "iterate_routes"]
 
 _OWN_MATCH = "ambient.own_match"
 """Key in a request's scope of what `_find_own_match` has found."""
@@ -62,11 +62,15 @@ def _own_match_lengths(scope: Scope) -> Iterator[int]:
 
 def _own_routes(routes: Any) -> Iterator[Any]:
     """Yield the routes that the app itself has added, with the prefixes of their routers."""
-    iterate = getattr(routing, "iter_route_contexts", iter)  # older versions copy the routes of a router into the app
-    for route in iterate([route for route in routes if not _is_our_router(route)]):
+    for route in iterate_routes([route for route in routes if not _is_our_router(route)]):
         original = getattr(route, "original_route", route)
         if isinstance(original, Route) and not isinstance(original, AmbientRoute):
             yield route
+
+
+def iterate_routes(routes: Iterable[Any]) -> Iterator[Any]:
+    """Return the routes, with those of included routers, which older versions of FastAPI copy into the app."""
+    return getattr(routing, "iter_route_contexts", iter)(routes)
 
 
 def _is_our_router(route: Any) -> bool:
