@@ -255,7 +255,7 @@ async def readers_of(
             tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(("has_sinks", "most"), [(True, 128), (False, 32)])
+@pytest.mark.parametrize(("has_sinks", "most"), [(True, 512), (False, 32)])
 async def test_a_thousand_readers_are_served_in_many_iterations_of_the_event_loop(has_sinks: bool, most: int) -> None:
     """A batch used to be sent to all of them at once: all streams paused for 70 ms."""
     channels = ChannelRegistry()
@@ -279,10 +279,10 @@ async def test_the_readers_of_a_thousand_threads_are_served_in_many_iterations_o
         channels.publish(KEY, "e", batch(1, b"x"))
         for key in keys:
             channels.publish(key, "e", batch(1, b"x"))
-        assert len(crowd[1]) + sum(len(received) for _, received in others) <= 128
+        assert len(crowd[1]) + sum(len(received) for _, received in others) <= 512
         while not all(received for _, received in others):
             await asyncio.sleep(0)
-        assert len(crowd[1]) < 500
+        assert len(crowd[1]) < 1000
 
 
 async def test_large_batches_are_sent_to_fewer_readers_at_once() -> None:
