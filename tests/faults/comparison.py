@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.sse import Frame
 
-__all__ = ["Differences", "compare", "position_of"]
+__all__ = ["Differences", "compare", "epoch_of", "position_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,11 @@ def compare(received: Sequence[Frame], stored: Sequence[Frame], *, after: str = 
         out_of_order=tuple(b.id for a, b in pairwise(got) if position_of(b.id) < position_of(a.id)),
         altered=tuple(frame.id for frame in got if expected.get(frame.id) != frame.raw),
     )
+
+
+def epoch_of(cursor: str) -> str:
+    """Return the tag of the thread that a cursor belongs to."""
+    return cursor.rpartition(".")[0]
 
 
 def position_of(cursor: str) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.faults.comparison import position_of
+from tests.faults.comparison import epoch_of, position_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +69,8 @@ class ThreadRecord:
     """A thread of the soak, all that clients received of it, and the number of messages that were sent to it."""
 
     id: str
+    epoch: str = ""
+    """The thread's tag in its cursors. A request that is answered after the deletion begins another thread of the same id."""
     sent: int = 0
     is_erased: bool = False
     receipts: list[Receipt] = field(default_factory=list[Receipt])
@@ -81,6 +83,10 @@ class ThreadRecord:
 
     def add(self, receipt: Receipt, frame: Frame) -> None:
         """Record a frame. An entry must have the same bytes for everyone."""
+        if frame.id:
+            self.epoch = self.epoch or epoch_of(frame.id)
+            if self.is_erased and epoch_of(frame.id) != self.epoch:
+                return
         receipt.add(frame)
         if not frame.id:
             return

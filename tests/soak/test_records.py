@@ -82,6 +82,17 @@ def test_a_client_that_read_a_part_lost_nothing_after_it() -> None:
     assert not record.count_faults()
 
 
+@pytest.mark.parametrize(("is_erased", "wrong"), [(True, {}), (False, {"altered": 1, "twice": 1})])
+def test_a_thread_that_begins_again_after_its_deletion_is_another_thread(
+    is_erased: bool, wrong: dict[str, int]
+) -> None:
+    """A server whose event loop was blocked answered a request after another server had deleted the thread."""
+    record = record_of(RUN)
+    record.is_erased = is_erased
+    record.add(record.receipts[0], Frame("other.1", STARTED.encode(), f"id: other.1\ndata: {STARTED}\n\n".encode()))
+    assert record.count_faults() == wrong
+
+
 def test_growth_is_that_of_the_process_that_lived_longest() -> None:
     samples = [Sample(1, float(at), (100 << 20) + at * (1 << 20), 20) for at in range(60)]
     growth = measure_growth([*samples, Sample(2, 99.0, 1, 1)])
