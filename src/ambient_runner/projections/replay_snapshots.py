@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.records import Batch
 
-__all__ = ["ReplaySnapshots", "first_of_newest_ended_run"]
+__all__ = ["ReplaySnapshots", "first_of_newest_ended_run", "restates"]
 
 
 class ReplaySnapshots:
     """Decides for one reader, batch by batch, if the snapshots of a batch are sent."""
 
-    def __init__(self, *, newest_run: int, is_resumed: bool) -> None:
+    def __init__(self, *, newest_run: int, is_restated: bool) -> None:
         """`newest_run` is the first entry of the newest run that has ended: its snapshot and all later ones are sent.
 
-        If the stream `is_resumed` after a cursor, so is the first one: the thread may have been restated shortly before the cursor.
+        If the thread `is_restated` since the last snapshot before the stream, so is the first one.
         """
         self._newest_run = newest_run
-        self._is_restated = is_resumed
+        self._is_restated = is_restated
         """True if the thread was restated, and no snapshot was sent since."""
         self._next: Batch | None = None
         self._next_restates = False
@@ -55,7 +55,7 @@ class ReplaySnapshots:
     def _read_next(self, batch: Batch) -> None:
         """Decide on a batch. Its frames need the answer several times, so it is searched once, and not at all if it is sent anyway."""
         is_sent = batch.first >= self._newest_run
-        self._next, self._next_restates = batch, not is_sent and _restates(batch)
+        self._next, self._next_restates = batch, not is_sent and restates(batch)
         self._is_next_included = is_sent or self._is_restated or self._next_restates
 
 
@@ -65,12 +65,12 @@ def first_of_newest_ended_run(batches: Sequence[Batch]) -> int:
     return next((batch.first for batch in batches if ended is not None and batch.run == ended), 0)
 
 
-def _ends_run(batch: Batch) -> bool:
-    return batch.owner == RUNTIME and batch.text is None and is_terminal_line(batch.lines[-1])
-
-
-def _restates(batch: Batch) -> bool:
+def restates(batch: Batch) -> bool:
     """Return True if the thread's messages may change otherwise than by what the batch streams."""
     if batch.owner != RUNTIME:
         return (batch.owner, batch.kind) == (THREAD_OWNER, REWOUND)
     return batch.text is None and may_contain_correction(b"\n".join(batch.lines))
+
+
+def _ends_run(batch: Batch) -> bool:
+    return batch.owner == RUNTIME and batch.text is None and is_terminal_line(batch.lines[-1])

@@ -19,6 +19,7 @@ from ambient_runner.protocol.encode import format_cursor, negotiate_format, pars
 from ambient_runner.protocol.profiles import Profile
 from ambient_runner.runs.event_reader import find_newest_ended_run
 from ambient_runner.runs.reattach import gap_events
+from ambient_runner.runs.reattach_cache import Reopening
 from ambient_runner.runs.run_history import list_retained_runs
 from ambient_runner.runs.view_cache import (
     ThreadEpoch,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.records import Batch, RunInfo, ThreadInfo, ThreadKey
     from ambient_runner.projections.frames import WireFormat
-    from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run_history import RunDetails
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.end_conditions import EndCondition
@@ -241,13 +241,17 @@ async def _resume(
     begin = run.first - 1 if run else 0
     after = max(cursor or 0, begin)
     is_gap = after < info.first - 1
-    reopening: list[Event] = []
+    reopening = Reopening([], is_restated=False)
     if after != begin and not is_gap:
         # Before the batches: they show if retention has dropped the run meanwhile.
-        reopening = await runtime.reopening_points.reopen_events(runner.ledger, info.key, after)
+        reopening = await runtime.reopening_points.reopen(runner.ledger, info.key, after)
     batches = await _read_following(runner, info, max(after, info.first - 1))
     selects_snapshots = run is None and not query.all_snapshots
-    replay = await _select_snapshots(runner, info, after, batches) if selects_snapshots else None
+    replay = (
+        await _select_snapshots(runner, info, after, batches, is_restated=reopening.is_restated)
+        if selects_snapshots
+        else None
+    )
     framer = await _create_framer(runtime, runner, query, info, after=after, replay=replay)
     if is_gap:
         view = await load_view(runner.ledger, info.key, until=info.first - 1, epoch=info.epoch)
@@ -258,12 +262,12 @@ async def _resume(
     if after == begin:
         return StreamStart(after=after, framer=framer, view=None if after else ThreadView(), batches=batches)
     metrics.RESUMES.labels("exact").inc()
-    preface = framer.render_without_ids(reopening)
+    preface = framer.render_without_ids(reopening.events)
     return StreamStart(after=after, framer=framer, preface=preface, batches=batches, is_run_open=bool(preface))
 
 
 async def _select_snapshots(
-    runner: Runner, info: ThreadInfo, after: int, batches: Sequence[Batch]
+    runner: Runner, info: ThreadInfo, after: int, batches: Sequence[Batch], *, is_restated: bool
 ) -> ReplaySnapshots | None:
     """Return the selection of the snapshots that are stored after this entry; None if all of them are sent.
 
@@ -276,7 +280,7 @@ async def _select_snapshots(
     else:
         newest = await find_newest_ended_run(runner.ledger, info)
         newest_run = newest.first if newest else 0
-    return ReplaySnapshots(newest_run=newest_run, is_resumed=after > 0) if newest_run > after + 1 else None
+    return ReplaySnapshots(newest_run=newest_run, is_restated=is_restated) if newest_run > after + 1 else None
 
 
 async def _create_framer(
