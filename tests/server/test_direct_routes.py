@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Scope
 
-from ambient_runner import create_app
+from ambient_runner import add_ambient_endpoints, create_app
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import UnknownThread
 from ambient_runner.server.direct_routes import DirectRoutes
@@ -78,7 +78,7 @@ def direct_routes_of(app: FastAPI) -> tuple[Any, DirectRoutes]:
     added, app.user_middleware = app.user_middleware, []
     inner = app.build_middleware_stack()
     app.user_middleware = added
-    dispatch = DirectRoutes(inner, served=app)
+    dispatch = DirectRoutes(inner, served=app, routes=app.router.routes)
     return inner, dispatch
 
 
@@ -86,9 +86,9 @@ def direct_routes_of(app: FastAPI) -> tuple[Any, DirectRoutes]:
 async def test_a_request_reaches_the_route_that_the_router_chooses(
     matching_app: FastAPI, method: str, path: str, root: str
 ) -> None:
-    inner, dispatch = direct_routes_of(matching_app)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AmbientRoute, "call_handler", describe_match)
+        inner, dispatch = direct_routes_of(matching_app)
         directly = await respond(dispatch, scope_of(matching_app, method, path, root))
         by_router = await respond(inner, scope_of(matching_app, method, path, root))
     assert directly == by_router
@@ -98,7 +98,7 @@ async def test_the_run_routes_do_not_pass_the_router(matching_app: FastAPI) -> N
     async def fail(scope: Scope, receive: Any, send: Any) -> None:
         raise AssertionError(scope["path"])
 
-    dispatch = DirectRoutes(fail, served=matching_app)
+    dispatch = DirectRoutes(fail, served=matching_app, routes=matching_app.router.routes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AmbientRoute, "call_handler", describe_match)
         for path, params in {"/": {}, "/agents/demo": {"name": "demo"}}.items():
@@ -108,7 +108,9 @@ async def test_the_run_routes_do_not_pass_the_router(matching_app: FastAPI) -> N
             assert scope["route"].endpoint == scope["endpoint"]
 
 
-@pytest.mark.parametrize("more", [{"root_path": "/api"}, {"fastapi.telemetry": None}])
+@pytest.mark.parametrize(
+    "more", [{"root_path": "/api"}, {"fastapi.telemetry": None}, {"path_params": {"tenant": "acme"}}]
+)
 async def test_mounted_and_traced_requests_are_left_to_the_router(matching_app: FastAPI, more: dict[str, Any]) -> None:
     passed: list[Scope] = []
 
@@ -116,7 +118,7 @@ async def test_mounted_and_traced_requests_are_left_to_the_router(matching_app: 
         passed.append(scope)
 
     scope = {**scope_of(matching_app, "POST", "/"), **more}
-    await respond(DirectRoutes(router, served=matching_app), scope)
+    await respond(DirectRoutes(router, served=matching_app, routes=matching_app.router.routes), scope)
     assert passed == [scope]
 
 
@@ -136,6 +138,37 @@ async def test_a_route_inserted_before_ours_is_first() -> None:
     app.router.routes.insert(0, app.router.routes.pop())
     async with client_of(app) as client:
         assert (await client.post("/", json=run_body("say hi"))).json() == "mine"
+
+
+async def test_a_route_that_is_added_later_to_a_router_of_the_app_takes_part() -> None:
+    app, own = create_app(SETTINGS, {"demo": DemoBridge()}), APIRouter()
+    app.include_router(own)
+    app.router.routes.insert(0, app.router.routes.pop())
+    async with client_of(app) as client:
+        assert (await client.get("/health")).json() != "mine"
+        own.add_api_route("/health", lambda: "mine")
+        assert (await client.get("/health")).json() == "mine"
+
+
+def deny() -> None:
+    raise HTTPException(401, "no")
+
+
+@pytest.mark.parametrize("included", ["endpoints", "router", "later"])
+async def test_dependencies_of_endpoints_that_are_added_to_the_app_are_called(included: str) -> None:
+    """They were skipped: a dependency that authorizes let everybody in."""
+    app, denied = create_app(SETTINGS, {"demo": DemoBridge()}), [Depends(deny)]
+    more: dict[str, Any] = {"agents": {"x": DemoBridge()}, "settings": SETTINGS}
+    if included == "endpoints":
+        add_ambient_endpoints(app, prefix="/admin", dependencies=denied, **more)
+    else:
+        router = APIRouter(dependencies=denied if included == "router" else None)
+        add_ambient_endpoints(router, **more)
+        app.include_router(router, prefix="/admin", dependencies=denied if included == "later" else None)
+    async with client_of(app) as client:
+        assert (await client.post("/admin/agents/x", json=run_body("say hi"))).status_code == 401
+        assert (await client.get("/admin/thread/list")).status_code == 401
+        assert (await client.get("/thread/list")).status_code == 200
 
 
 async def test_errors_of_an_endpoint_are_answered() -> None:
