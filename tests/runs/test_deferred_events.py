@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +35,7 @@ OTHER_SECRET = "x12345-a-b"
 PIECES = st.sampled_from(
     ["s", "sk", "-1234567890", SECRET, f"is {SECRET} and", "k-", "x", "12345", "-a-b", "a b", " ", "é\n", "a\ud83d"]
 )
-METADATA = st.sampled_from([None, None, None, {"k": SECRET}])
+METADATA = st.sampled_from([None, None, None, {"k": SECRET}, {"summary": True}, {"k2": 1}])
 DELTAS: list[st.SearchStrategy[e.Event]] = [
     st.builds(e.TextMessageContent, message_id=IDS, delta=PIECES, subagent_run_id=TAGS, metadata=METADATA),
     st.builds(e.ReasoningMessageContent, message_id=IDS, delta=PIECES, subagent_run_id=TAGS, metadata=METADATA),
@@ -254,6 +255,53 @@ def test_a_thread_folded_from_the_events_is_the_one_folded_from_their_lines(
         from_events.apply(msgspec.structs.replace(batch, events=known))
     assert from_events.seq == from_lines.seq
     assert from_events.to_checkpoint() == from_lines.to_checkpoint()
+
+
+@pytest.mark.parametrize("is_summary_first", [True, False])
+def test_a_delta_with_metadata_is_not_joined_to_others(is_summary_first: bool) -> None:
+    """A held delta that was marked as a summary made hidden reasoning a summary too, which clients may see."""
+    writer = RecordedAppends()
+    pipeline = Pipeline(cast("Writer", writer), Repairer(THREAD, RUN), Redactor([SECRET]))
+    deltas = [
+        e.ReasoningMessageContent(message_id="m", delta="Plan", metadata={"summary": True}),
+        e.ReasoningMessageContent(message_id="m", delta="ned: private "),
+        e.ReasoningMessageContent(message_id="m", delta="thoughts "),
+    ]
+    for event in (
+        e.RunStarted(thread_id=THREAD, run_id=RUN),
+        e.ReasoningMessageStart(message_id="m"),
+        *(deltas if is_summary_first else deltas[::-1]),
+        e.ReasoningMessageEnd(message_id="m"),
+    ):
+        pipeline.push(event)
+    writer.run_lazy_append()
+    from_events, from_lines = ThreadView(), ThreadView()
+    for each in writer.appended:
+        batch = Batch(first=from_lines.seq + 1, owner=RUNTIME, kind="", run="run", ts=5, lines=each.lines)
+        from_lines.apply(batch)
+        from_events.apply(msgspec.structs.replace(batch, events=each.events or each.lines))
+    assert from_events.transcript.messages() == from_lines.transcript.messages()
+
+
+class ToolName(enum.StrEnum):
+    LOOK = "look"
+
+
+def test_a_view_has_no_object_of_the_agent() -> None:
+    """A tool was named by the member of an Enum: the stored line has its text, and the next run would have got the member."""
+    writer = RecordedAppends()
+    pipeline = Pipeline(cast("Writer", writer), Repairer(THREAD, RUN), Redactor(()))
+    pipeline.push(e.RunStarted(thread_id=THREAD, run_id=RUN))
+    pipeline.push(e.ToolCallStart(tool_call_id="c", tool_call_name=ToolName.LOOK))
+    pipeline.push(e.ToolCallEnd(tool_call_id="c"))
+    writer.run_lazy_append()
+    view = ThreadView()
+    for each in writer.appended:
+        known = each.events or each.lines
+        view.apply(Batch(first=view.seq + 1, owner=RUNTIME, kind="", run="r", ts=5, lines=each.lines, events=known))
+    call = view.transcript.find_call("c")
+    assert call is not None
+    assert type(call.function.name) is str
 
 
 def test_the_joined_text_is_known_for_plain_deltas_of_one_message() -> None:

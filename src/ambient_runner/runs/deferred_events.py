@@ -70,19 +70,26 @@ DEFERRED_TYPES = frozenset(
 """Types, other than deltas, of events that may be deferred."""
 MAX_DEFERRED_TEXT_CHARS = 4096
 """Characters of the longest result or patch that may be deferred."""
-MAX_SHORT_DELTA_CHARS = 1024
+MAX_SHORT_DELTA_CHARS = 256
 """Characters of a short text. Short ones are deferred until the agent pauses or a batch is full, longer ones are counted, too."""
 MAX_DEFERRED_DELTA_CHARS = 1 << 16
 """Characters of the longest delta that may be deferred."""
 LONG_TEXT_FLUSH_CHARS = 1 << 15
 """Characters of deferred long texts at which all deferred events are written: searching more takes milliseconds."""
-_get_delta = attrgetter("delta")
+_get_delta, _get_metadata = attrgetter("delta"), attrgetter("metadata")
+_OTHER_FIELDS = frozenset({"content", "metadata", "raw_event", "timestamp"})
+_read_texts: dict[type[Event], Any] = {
+    kind: attrgetter(*(name for name in kind.__struct_fields__ if name not in _OTHER_FIELDS)) for kind in DEFERRED_TYPES
+}
+_TEXT_TYPES = frozenset({str, type(None)})
 
 
 def is_deferrable(event: Event) -> bool:
     """Return True if an event of `DEFERRED_TYPES` is small, and has no field of arbitrary JSON."""
     if event.metadata is not None or event.raw_event is not None:
         return False
+    if not _TEXT_TYPES.issuperset(map(type, _read_texts[type(event)](event))):
+        return False  # A view would keep the agent's own object, such as the member of an Enum.
     if type(event) is not ToolCallResult:
         return True
     return type(event.content) is str and len(event.content) <= MAX_DEFERRED_TEXT_CHARS
@@ -109,7 +116,8 @@ def _join_groups(groups: Sequence[Sequence[Event]]) -> list[Event]:
     """Return the events of all groups, with the deltas of a group as one."""
     joined: list[Event] = []
     for group in groups:
-        if len(group) > 1 and type(group[-1]) in DELTA_TYPES:
+        # A delta that was held back before may have metadata. A fold keeps that of the last one only.
+        if len(group) > 1 and type(group[-1]) in DELTA_TYPES and not any(map(_get_metadata, group)):
             first: Any = group[0]
             joined.append(replace(first, delta="".join(map(_get_delta, group))))
         else:
