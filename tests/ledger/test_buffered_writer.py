@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from ambient_runner.ledger import buffered_writer
 from ambient_runner.ledger.buffered_writer import BufferedWriter, FlushScheduler
 from ambient_runner.ledger.records import Encoded, ThreadKey
 
@@ -98,3 +99,14 @@ async def test_the_batches_of_producers_that_do_not_pause_grow_and_share_a_limit
         await asyncio.sleep(0)
     assert sizes[: 3 * producers] == [256] * 3 * producers
     assert set(sizes[3 * producers :]) == {largest}
+
+
+async def test_an_old_entry_is_submitted_although_its_producer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that works for long between its entries, and never pauses, kept its readers waiting until a batch was full."""
+    monkeypatch.setattr(buffered_writer, "_MAX_BUFFERED_SECONDS", 0.0)
+    submitted: list[list[bytes]] = []
+    writer = writer_of(submitted)
+    for number in range(3):
+        writer.append(b"%d" % number)
+        await asyncio.sleep(0)
+    assert submitted == [[b"0"], [b"1"], [b"2"]]

@@ -8,6 +8,7 @@ and grow. The producer continues meanwhile, up to 4,096 entries ahead of the dis
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from ambient_runner.errors import LedgerError, RunnerError, copy_error
@@ -36,6 +37,8 @@ _FIRST_BATCH_LINES = 16
 """Lines of the first batch that is submitted of a producer that does not pause."""
 _MAX_BATCH_LINES = 1024
 """Lines up to which those batches grow. Each costs the event loop and the commit thread 0.1 ms, besides its lines."""
+_MAX_BUFFERED_SECONDS = 0.05
+"""Seconds after which a batch is submitted that is not full, of a producer that does not pause: a slow one keeps its readers waiting."""
 _MIN_SHARED_BATCH_LINES = 256
 """Lines that the batches of each producer may have at least if several do not pause: they share `_MAX_BATCH_LINES`, as all are encoded in
 one iteration of the event loop."""
@@ -157,6 +160,7 @@ class BufferedWriter:
         self._pending: Sized = ()
         """The events that it will encode, if their number is known."""
         self._is_dirty = False
+        self._dirty_since = 0.0
         self._end_status: ThreadStatus | None = None
         """Status to end the run with; None if its end is not queued."""
         self._has_end_mark = False
@@ -241,6 +245,7 @@ class BufferedWriter:
         agent that awaits something after each entry makes few batches.
         """
         self._is_dirty = True
+        self._dirty_since = time.monotonic()
         self._queued_at_last_check = submitted + (submitted == self._committed)
         self._scheduler.add_writer(self)
 
@@ -268,7 +273,7 @@ class BufferedWriter:
         self._queued += 1
         self._has_end_mark = True
         if not self._is_dirty:
-            self._is_dirty = True
+            self._is_dirty, self._dirty_since = True, 0.0  # The first check submits the end: nothing follows it.
             self._scheduler.add_writer(self)
         self._refusal = RuntimeError("This run has ended.")
         await self._wait_committed()
@@ -293,7 +298,7 @@ class BufferedWriter:
             on_failure(self._refusal)
 
     def is_ready(self, max_lines: int) -> bool:
-        """For the scheduler: return True if nothing was queued since the last check, or if the buffer holds a full batch.
+        """For the scheduler: return True if nothing was queued since the last check, or if the buffer holds a full batch or an old line.
 
         A full batch has `max_lines` at most.
         """
@@ -302,7 +307,11 @@ class BufferedWriter:
         pending = len(self._pending)
         queued = self._queued + pending
         buffered = len(self._lines) + pending
-        is_ready = queued == self._queued_at_last_check or buffered >= min(self._batch_lines, max_lines)
+        is_ready = (
+            queued == self._queued_at_last_check
+            or buffered >= min(self._batch_lines, max_lines)
+            or time.monotonic() - self._dirty_since >= _MAX_BUFFERED_SECONDS
+        )
         self._queued_at_last_check = queued
         return is_ready
 
