@@ -160,6 +160,10 @@ class Transcript:
         """Return the ids of all messages and tool calls, also of removed messages. None of them may be used for a new one."""
         return {*self._by_id, *self._calls, *self.removed_ids}
 
+    def has_id(self, name: str) -> bool:
+        """Return True if `all_ids` has this one."""
+        return name in self._by_id or name in self._calls or name in self.removed_ids
+
     def rewind(self, message_id: str) -> None:
         """Remove every message after this one, all of them for an empty id, none for an unknown id."""
         if not message_id:

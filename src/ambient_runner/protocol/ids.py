@@ -23,7 +23,7 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 MessageKind = Literal["text", "reasoning", "result", "activity"]
 
@@ -69,8 +69,8 @@ def _with_client_safe_id(message: Message) -> Message:
 class IdAllocator:
     """Allocates the ids of one run.
 
-    `known_ids` are in use by earlier runs and by the run's input; `user_message_ids` are those of user messages; `renamed_calls` are
-    the ids of earlier runs' calls that got another id, by the id that the agent gave them.
+    `known_ids`, and those for which `has_id` returns True, are in use by earlier runs and by the run's input; `user_message_ids` are those
+    of user messages; `renamed_calls` are the ids of earlier runs' calls that got another id, by the id that the agent gave them.
     """
 
     def __init__(
@@ -78,11 +78,15 @@ class IdAllocator:
         known_ids: Collection[str] = (),
         user_message_ids: Collection[str] = (),
         renamed_calls: Mapping[str, str] | None = None,
+        *,
+        has_id: Callable[[str], bool] | None = None,
     ) -> None:
         self._known_ids = {*known_ids, *user_message_ids}
+        self._has_id = has_id
+        """A thread has many ids, of which a run asks for few: they are not collected for it."""
         self._user_message_ids = set(user_message_ids)
         self._messages: dict[str, MessageKind] = {}
-        self._ended_texts: set[str] = set()
+        self._ended_messages: set[str] = set()
         self._calls: set[str] = set()
         self._renamed_messages: dict[tuple[MessageKind, str], str] = {}
         self.renamed_calls = dict(renamed_calls or {})
@@ -116,13 +120,13 @@ class IdAllocator:
         return self._renamed_messages.get(("reasoning", message_id)) or self.message_id("text", message_id)
 
     def start_message(self, kind: MessageKind, message_id: str, current: str) -> str:
-        """Return the id for a new message: its own, unless another message has it or it names text that has ended.
+        """Return the id for a new message: its own, unless another message has it or it names one that has ended.
 
         `current` is what `message_id` returns.
         """
-        if self._messages.get(current) == kind and current not in self._ended_texts:
+        if self._messages.get(current) == kind and current not in self._ended_messages:
             return current
-        if current not in self._messages and current not in self._known_ids:
+        if current not in self._messages and not self._is_known(current):
             self._messages[current] = kind
             return current
         renamed = self._renamed_messages[kind, message_id] = self._unused_id(client_safe_id(message_id))
@@ -137,14 +141,14 @@ class IdAllocator:
         self.register_message("activity", current)
         return current
 
-    def end_text(self, message_id: str) -> None:
-        """Mark a text message as ended: text that starts with the same id later is a new message."""
-        self._ended_texts.add(message_id)
+    def end_message(self, message_id: str) -> None:
+        """Mark a message of text or reasoning as ended: one that starts with the same id later is a new message."""
+        self._ended_messages.add(message_id)
 
     def start_result(self, message_id: str) -> str:
         """Return an id for a tool result message. It is never shared with another message."""
         message_id = client_safe_id(message_id)
-        taken = message_id in self._messages or message_id in self._known_ids
+        taken = message_id in self._messages or self._is_known(message_id)
         unique = self._unused_id(message_id) if taken else message_id
         self._messages[unique] = "result"
         return unique
@@ -153,19 +157,22 @@ class IdAllocator:
         """Return the id for a new tool call: its own, unless an earlier run has it."""
         started = client_safe_id(tool_call_id)
         self.renamed_calls.pop(tool_call_id, None)
-        if started in self._known_ids:
+        if self._is_known(started):
             started = self.renamed_calls[tool_call_id] = self._unused_id(started)
         self._calls.add(started)
         return started
 
     def register_message(self, kind: MessageKind, message_id: str) -> None:
         """Record a message that exists without a start event, such as the parent message of a tool call."""
-        if message_id not in self._known_ids:
+        if not self._is_known(message_id):
             self._messages.setdefault(message_id, kind)
 
     def register_messages(self, messages: Iterable[Message]) -> None:
         for message in messages:
             self.register_message(_message_kind(message), message.id)
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._known_ids or (self._has_id is not None and self._has_id(name))
 
     def _unused_id(self, taken: str) -> str:
         candidates = ((n, client_safe_id(f"{taken}~{n}")) for n in count(self._next_suffixes.get(taken, 2)))
@@ -174,7 +181,7 @@ class IdAllocator:
         return free
 
     def _is_taken(self, candidate: str) -> bool:
-        return candidate in self._known_ids or candidate in self._messages or candidate in self._calls
+        return self._is_known(candidate) or candidate in self._messages or candidate in self._calls
 
 
 def _message_kind(message: Message) -> MessageKind:

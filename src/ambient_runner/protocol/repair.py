@@ -28,7 +28,7 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     ToolCallArgs,
 )
-from ambient_runner.protocol.ids import IdAllocator, MessageKind, with_client_safe_ids
+from ambient_runner.protocol.ids import IdAllocator, MessageKind, client_safe_id, with_client_safe_ids
 from ambient_runner.protocol.open_items import OpenItems, OwnersById, SubagentId
 from ambient_runner.protocol.verify import encrypted_value_owners, is_json_patch
 
@@ -54,9 +54,9 @@ class _StreamFamily(NamedTuple):
 class Repairer:
     """Repairs the events of one run, in the order they are emitted.
 
-    `known_ids` are the message and tool-call ids of the thread's earlier runs. A message or call started here under one of them gets
-    another id, and so does every later reference to it. `user_message_ids` are those of user messages, which the agent must not change.
-    `renamed_calls` are the calls of earlier runs that got another id: their id by the agent's.
+    `known_ids`, and those for which `has_id` returns True, are the message and tool-call ids of the thread's earlier runs. A message or
+    call started here under one of them gets another id, and so does every later reference to it. `user_message_ids` are those of user
+    messages, which the agent must not change. `renamed_calls` are the calls of earlier runs that got another id: their id by the agent's.
 
     Attributes:
         repairs: Number of repairs by rule.
@@ -73,6 +73,7 @@ class Repairer:
         run_id: str,
         known_ids: Collection[str] = (),
         *,
+        has_id: Callable[[str], bool] | None = None,
         user_message_ids: Collection[str] = (),
         renamed_calls: Mapping[str, str] | None = None,
     ) -> None:
@@ -82,7 +83,7 @@ class Repairer:
         self.answered_call_ids: set[str] = set()
         self._thread_id = thread_id
         self._run_id = run_id
-        self._ids = IdAllocator(known_ids, user_message_ids, renamed_calls)
+        self._ids = IdAllocator(known_ids, user_message_ids, renamed_calls, has_id=has_id)
         self._chunks = ChunkExpander()
         self._open_items = open_items = OpenItems()
         self._text_messages = _StreamFamily("text", "text", open_items.text_messages, open_items.message_owners)
@@ -186,8 +187,8 @@ class Repairer:
     def _emit(self, event: Event) -> None:
         self._open_items.apply(event)
         self._emitted.append(event)
-        if type(event) is e.TextMessageEnd:
-            self._ids.end_text(event.message_id)
+        if type(event) is e.TextMessageEnd or type(event) is e.ReasoningMessageEnd:
+            self._ids.end_message(event.message_id)
 
     def _emit_all(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -297,6 +298,8 @@ class Repairer:
 
     def _end_reasoning_span(self, event: e.ReasoningEnd) -> None:
         i = self._ids.message_id("reasoning", event.message_id)
+        if i not in self._open_items.reasoning_spans:
+            i = client_safe_id(event.message_id)  # A second message of the span under its id has got another one.
         if i not in self._open_items.reasoning_spans:
             return self._count_repair("reasoning-span-not-open")
         self._emit(self._with_owner(_with_message_id(event, i), self._open_items.reasoning_owners[i]))

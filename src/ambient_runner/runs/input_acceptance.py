@@ -77,7 +77,7 @@ def accept_input(
         prompt = None  # The agent waits for results: a prompt would discard them.
     if history == "client":
         return _accept_client_history(view, _append_prompt(run_input, answers, prompt), answers)
-    if not view.transcript.messages() and view.last_run is None:
+    if not view.transcript.message_count and view.last_run is None:
         return _accept_first_run(run_input, answers, prompt, adopt_history=adopt_history)
     return _accept_new_messages(view, run_input, answers, prompt)
 
@@ -139,9 +139,9 @@ def _accept_new_messages(
     view: ThreadView, run_input: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None
 ) -> AcceptedInput:
     stored = view.transcript.messages()
-    known = view.transcript.all_ids()
+    has_id = view.transcript.has_id
     answered_calls = {view.open_interrupts[entry.interrupt_id].interrupt.tool_call_id for entry in answers}
-    fresh = [message for message in run_input.messages if message.id not in known]
+    fresh = [message for message in run_input.messages if not has_id(message.id)]
     users = [message for message in fresh if isinstance(message, UserMessage)]
     results = [
         message

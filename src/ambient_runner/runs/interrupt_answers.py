@@ -130,8 +130,8 @@ def _resolved_entry(interrupt_id: str, answer: Any) -> ResumeEntry:
 
 
 def _has_new_message(view: ThreadView, run_input: RunAgentInput) -> bool:
-    known = view.transcript.all_ids()
-    return any(isinstance(message, UserMessage) and message.id not in known for message in run_input.messages)
+    has_id = view.transcript.has_id
+    return any(isinstance(message, UserMessage) and not has_id(message.id) for message in run_input.messages)
 
 
 def _live_ids(view: ThreadView, now: datetime) -> list[str]:

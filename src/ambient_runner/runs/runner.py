@@ -370,7 +370,7 @@ class Runner:
         info = await self.ledger.get_thread(key)
         if info is None or info.readers:
             return False
-        return newest.id not in (await self.view_thread(key)).transcript.all_ids()
+        return not (await self.view_thread(key)).transcript.has_id(newest.id)
 
     async def _begin_thread(
         self, request: StartRequest, agent: Agent, key: ThreadKey, secrets: Secrets

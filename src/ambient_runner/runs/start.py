@@ -37,7 +37,7 @@ from ambient_runner.runs.run import ResumedRun, Run
 from ambient_runner.runs.storable import encode_storable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from ambient_runner.config import History
     from ambient_runner.ledger.records import ThreadKey
@@ -118,8 +118,8 @@ def _without_repeated(messages: list[Message], view: ThreadView) -> list[Message
 
     With history `server` the others do not count. Many clients post all of them with every run.
     """
-    known = view.transcript.all_ids()
-    return [*(message for message in messages[:-1] if message.id not in known), *messages[-1:]]
+    has_id = view.transcript.has_id
+    return [*(message for message in messages[:-1] if not has_id(message.id)), *messages[-1:]]
 
 
 def prepare_first_entries(
@@ -133,10 +133,11 @@ def prepare_first_entries(
     """
     run, accepted = start.run, start.accepted_input
     redactor = Redactor(run.secrets)
-    stored_ids = view.transcript.all_ids()
-    known = stored_ids.union(message.id for message in accepted.new_messages)
-    users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
-    repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
+    new_ids = {message.id for message in accepted.new_messages}
+    users = [message.id for message in accepted.conversation if type(message) is UserMessage]
+    repairer = Repairer(
+        run.input.thread_id, run.input.run_id, new_ids, has_id=view.transcript.has_id, user_message_ids=users
+    )
     copied: list[Event] = [FORK_MARKER] if forked else []
     first: list[Event] = [_started_event(run, accepted), *copied, *announced, *edit_events(run)]
     if accepted.is_replacement and accepted.conversation:
@@ -147,7 +148,7 @@ def prepare_first_entries(
     # Encode first: an oversized input is refused without a search for secrets. Events without secrets keep these lines.
     encoded = {id(event): _encode_whole(event) for event in legal}
     with RedactionGuard():
-        facts = _initial_facts(start.request, run, accepted, redactor, forked, stored_ids)
+        facts = _initial_facts(start.request, run, accepted, redactor, forked, view.transcript.has_id)
         clean = redactor.feed_batch(legal)
         lines = [encoded.get(id(event)) or _encode_whole(event) for event in clean]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
@@ -268,13 +269,13 @@ def _initial_facts(
     accepted: AcceptedInput,
     redactor: Redactor,
     forked: ForkedFact | None,
-    stored_ids: Collection[str],
+    has_id: Callable[[str], bool],
 ) -> list[Fact]:
-    """Return the fork's copy (if any), the input, which is never sent, and the rewind (if any).
+    """Return the fork's copy (if any), the input, which is never sent, and the rewind (if any). `has_id` tells which ids the thread has.
 
     The messages that the thread has already are left out of the input: many clients send their whole conversation with every run.
     """
-    new = [message for message in request.input.messages if message.id not in stored_ids]
+    new = [message for message in request.input.messages if not has_id(message.id)]
     body = {
         "input": msgspec.structs.replace(request.input, messages=new),
         "answers": [entry.interrupt_id for entry in accepted.answers],
