@@ -44,6 +44,13 @@ PLAIN = st.one_of(
         **{name: values for name, values in OPTIONAL.items() if name != "name"},
     ),
     st.builds(e.SystemMessage, id=st.text(), content=st.text()),
+    st.builds(e.ReasoningMessage, id=st.text(), content=st.text()),
+    st.builds(
+        e.ReasoningMessage,
+        id=st.text(),
+        content=st.text(),
+        **{name: values for name, values in OPTIONAL.items() if name != "name"},
+    ),
 )
 
 FUNCTION = e.FunctionCall(name="f", arguments="{}")
@@ -85,16 +92,17 @@ def test_an_adapter_that_changes_a_message_changes_no_other_one() -> None:
     )
 
 
-def test_a_message_with_fields_that_few_have_is_not_copied() -> None:
+def test_only_messages_of_texts_and_tool_calls_are_converted_without_pydantic() -> None:
     messages: list[e.Message] = [
-        e.UserMessage(id="u", content="hi"),
-        e.UserMessage(id="u", content="hi", name="Ada"),
-        e.AssistantMessage(id="a", tool_calls=[]),
+        e.UserMessage(id="u", content="hi", name="Ada", subagent_run_id="s1"),
         CALL_MESSAGE,
+        e.ToolMessage(id="r", tool_call_id="c", content="failed", error="E1", encrypted_value="x"),
+        e.ReasoningMessage(id="t", content="hm", encrypted_value="x"),
+        e.UserMessage(id="u", content="hi", metadata={}),
+        e.AssistantMessage(id="a", tool_calls=[]),
         e.AssistantMessage(id="a", tool_calls=[e.ToolCall(id="c", function=FUNCTION, metadata={})]),
-        e.ToolMessage(id="r", tool_call_id="c", content="done"),
-        e.ToolMessage(id="r", tool_call_id="c", content="failed", error="E1"),
         e.ToolMessage(id="r", tool_call_id="c", content=[e.TextPart(text="part")]),
+        e.ActivityMessage(id="y", activity_type="plan", content={}),
     ]
-    is_copied = [model is not None for model in convert_plain_messages(messages)]
-    assert is_copied == [True, False, False, True, False, True, False, False]
+    is_converted = [model is not None for model in convert_plain_messages(messages)]
+    assert is_converted == [True] * 4 + [False] * 5

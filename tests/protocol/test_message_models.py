@@ -83,7 +83,11 @@ def keep_method(model: Any) -> Any:
     return model.model_dump
 
 
-CHANGES: list[Callable[[Any], Any]] = [set_content, mark_content, set_name, set_extra, set_again, set_fields]
+def mark_id(model: Any) -> None:
+    model.id = Marked(model.id)
+
+
+CHANGES: list[Callable[[Any], Any]] = [set_content, mark_content, mark_id, set_name, set_extra, set_again, set_fields]
 HOLDERS: list[Callable[[Any], Any]] = [
     keep_model,
     keep_fields,
@@ -175,6 +179,34 @@ def keep_function_fields(model: Any) -> Any:
     return first_function(model).__dict__
 
 
+def mark_tool_name(model: Any) -> None:
+    if first_function(model) is not model:
+        first_function(model).name = Marked(first_function(model).__dict__.get("name", ""))
+
+
+def keep_equal_function(model: Any) -> Any:
+    """Put an equal function in place of ours, and keep it: each part has as many holders as before."""
+    kept = first_function(model).model_copy(deep=True)
+    if first_call(model) is not model:
+        first_call(model).function = kept
+    return kept
+
+
+def keep_equal_calls(model: Any) -> Any:
+    kept = [call.model_copy(deep=True) for call in model.__dict__.get("tool_calls") or ()]
+    if kept:
+        model.tool_calls = kept
+    return [kept, *kept, *(call.function for call in kept)]
+
+
+def keep_equal_call(model: Any) -> Any:
+    calls = model.__dict__.get("tool_calls")
+    if not (type(calls) is list and calls and type(calls[0]) is ag.ToolCall):
+        return None
+    calls[0] = calls[0].model_copy(deep=True)
+    return [calls[0], calls[0].__dict__.get("function")]
+
+
 CALL_CHANGES: list[Callable[[Any], Any]] = [
     set_arguments,
     mark_call,
@@ -185,6 +217,7 @@ CALL_CHANGES: list[Callable[[Any], Any]] = [
     replace_calls,
     clear_calls,
     add_call,
+    mark_tool_name,
 ]
 CALL_HOLDERS: list[Callable[[Any], Any]] = [
     keep_calls,
@@ -192,6 +225,9 @@ CALL_HOLDERS: list[Callable[[Any], Any]] = [
     keep_call_weakly,
     keep_function,
     keep_function_fields,
+    keep_equal_function,
+    keep_equal_call,
+    keep_equal_calls,
 ]
 TOUCHES = [*CHANGES, *HOLDERS, *CALL_CHANGES, *CALL_HOLDERS, copy_calls, set_function_again]
 

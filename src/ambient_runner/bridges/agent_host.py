@@ -79,7 +79,8 @@ class AgentHost:
     """One bridge under one name. `context` returns the PlatformContext of a run; the adapter is replaced when it changes.
 
     `forwarded_props` are the keys of a client's `forwardedProps` that the settings list; None if they list none.
-    At most `max_adapters` idle adapters are cached, each for `idle_timeout` seconds after its last run.
+    At most `max_adapters` idle adapters are cached, each for `idle_timeout` seconds after its last run. The agents of a server share
+    `recent_models`.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class AgentHost:
         max_adapters: int = 256,
         idle_timeout: float = 900.0,
         forwarded_props: PropNames | None = None,
+        recent_models: RecentModels | None = None,
     ) -> None:
         self.name = check_agent_name(name)
         self.bridge = bridge
@@ -108,7 +110,7 @@ class AgentHost:
         self._max_adapters = max_adapters
         self._idle_timeout = idle_timeout
         self._adapters: OrderedDict[tuple[ThreadKey, Actor], _CachedAdapter] = OrderedDict()
-        self._recent_models = RecentModels()
+        self._recent_models = RecentModels() if recent_models is None else recent_models
 
     @property
     def forwarder(self) -> ForwardsPlatformRequests | None:

@@ -1,4 +1,4 @@
-"""Models of the messages of recently run threads, bounded by bytes. An `AgentHost` keeps them beside its adapters."""
+"""Models of the messages of recently run threads, bounded by bytes. The agents of a server share them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RecentModels"]
 
-_MAX_BYTES = 16 << 20
+_MAX_BYTES = 32 << 20
 
 
 class RecentModels:

@@ -29,9 +29,10 @@ __all__ = ["MessageModels", "estimate_model_bytes"]
 _Columns = list[list[Any]]
 _CallColumns = tuple[_Columns, _Columns, _Columns]
 """Columns of the lists of calls, of the calls, and of their functions."""
-_BYTES_PER_MODEL = 1024
+_BYTES_PER_MODEL = 1088
 """Bytes of a model and of what it is compared with, without its text."""
 
+_MESSAGE_TEXTS, _CALL_TEXTS, _FUNCTION_TEXTS = ("id", "content"), ("id",), ("name", "arguments")
 _get_fields, _get_fields_set, _get_extra = (
     attrgetter(f"__{name}__") for name in ("dict", "pydantic_fields_set", "pydantic_extra")
 )
@@ -45,7 +46,7 @@ class MessageModels:
         self._messages: list[Message] = []
         self._models: list[Any] = []
         """The model of each message; None for those that are not plain ones."""
-        self._expected_columns = _copy_columns([], "content")
+        self._expected_columns = _copy_columns([], _MESSAGE_TEXTS)
         """The columns of the models (`_read_columns`) as long as nobody else holds or changes one."""
         self._expected_call_columns = _copy_call_columns(())
         """Those of their tool calls (`_read_call_columns`)."""
@@ -75,7 +76,7 @@ class MessageModels:
 
     def _reconvert_unusable_models(self) -> None:
         """Convert the messages again whose models another run may not get: somebody holds them, or has changed them."""
-        found = _read_columns([*filter(None, self._models)], "content")
+        found = _read_columns([*filter(None, self._models)], _MESSAGE_TEXTS)
         are_calls_usable = _read_call_columns(self._models) == self._expected_call_columns
         if found == self._expected_columns and are_calls_usable:
             return
@@ -89,7 +90,7 @@ class MessageModels:
         # They hold parts of the models, and holders are counted.
         del found, rows
         self._expected_columns, self._expected_call_columns = [], _copy_call_columns(())
-        self._expected_columns = _copy_columns([*filter(None, self._models)], "content")
+        self._expected_columns = _copy_columns([*filter(None, self._models)], _MESSAGE_TEXTS)
         self._expected_call_columns = _copy_call_columns(self._models)
 
     def _append(self, messages: Sequence[Message]) -> None:
@@ -98,7 +99,7 @@ class MessageModels:
         self._models += convert_plain_messages(messages)
         self.size += self._measure_from(start)
         _extend_columns(
-            self._expected_columns, _copy_columns([*filter(None, islice(self._models, start, None))], "content")
+            self._expected_columns, _copy_columns([*filter(None, islice(self._models, start, None))], _MESSAGE_TEXTS)
         )
         new_calls = _copy_call_columns(islice(self._models, start, None))
         for columns, added in zip(self._expected_call_columns, new_calls, strict=True):
@@ -140,18 +141,20 @@ def _count_common(old: list[Message], new: Sequence[Message]) -> int:
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 
 
-def _read_columns(models: list[Any], text: str) -> _Columns:
-    """Return everything of these models that differs once somebody else holds or changes one: values of each, without a call for each.
+def _read_columns(models: list[Any], texts: Sequence[str]) -> _Columns:
+    """Return everything of these models that differs once somebody else holds, changes or replaces one: values of each, without a call for
+    each.
 
-    `text` is the member that has their text.
+    `texts` are the members that have their texts.
     """
     fields, *others = ([*map(get, models)] for get in (_get_fields, _get_fields_set, _get_extra))
-    texts = map(_get_member, fields, repeat(text))
+    text_types = ([*map(type, map(_get_member, fields, repeat(text)))] for text in texts)
     return [
+        [*map(id, models)],  # An equal one in place of ours may have a holder of its own.
         *([*map(sys.getrefcount, held)] for held in (models, fields, *others)),
         [*map(weakref.getweakrefcount, models)],
         [*map(type, models)],
-        [*map(type, texts)],  # A subclass of `str` may equal the text.
+        *text_types,  # A subclass of `str` may equal the text.
         *others,
         fields,
     ]
@@ -169,7 +172,11 @@ def _read_call_columns(models: Iterable[Any]) -> _CallColumns | None:
     functions = [*map(_get_member, map(_get_fields, calls), repeat("function"))]
     if not _all_have_type(functions, ag.FunctionCall):
         return None
-    return [holders, lists], _read_columns(calls, "id"), _read_columns(functions, "arguments")
+    return (
+        [[*map(id, lists)], holders, lists],
+        _read_columns(calls, _CALL_TEXTS),
+        _read_columns(functions, _FUNCTION_TEXTS),
+    )
 
 
 def _calls_of_models(models: Iterable[Any]) -> list[Any]:
@@ -182,11 +189,14 @@ def _all_have_type(values: Iterable[Any], kind: type) -> bool:
     return set(map(type, values)) <= {kind}
 
 
-def _copy_columns(models: list[Any], text: str) -> _Columns:
-    """Return the columns of models that nobody else holds, for later comparison: copies of what an agent can change."""
+def _copy_columns(models: list[Any], texts: Sequence[str]) -> _Columns:
+    """Return the columns of models that nobody else holds, for later comparison: copies of what an agent can change.
+
+    The copies keep alive what is in the models, so that nothing else gets its identity.
+    """
     copies = [each.copy() for each in map(_get_fields, models)]
     # Only now: the copies hold what is in them.
-    *columns, fields_sets, extras, _ = _read_columns(models, text)
+    *columns, fields_sets, extras, _ = _read_columns(models, texts)
     return [*columns, _freeze_sets(fields_sets), [{}] * len(extras), copies]
 
 
@@ -204,9 +214,9 @@ def _copy_call_columns(models: Iterable[Any]) -> _CallColumns:
     copies = [each.copy() for each in lists]
     holders = [*map(sys.getrefcount, lists)]
     calls = [*chain.from_iterable(lists)]
-    call_columns = _copy_columns(calls, "id")
+    call_columns = _copy_columns(calls, _CALL_TEXTS)
     functions = [*map(_get_member, map(_get_fields, calls), repeat("function"))]
-    return [holders, copies], call_columns, _copy_columns(functions, "arguments")
+    return [[*map(id, lists)], holders, copies], call_columns, _copy_columns(functions, _FUNCTION_TEXTS)
 
 
 def _extend_columns(columns: _Columns, added: _Columns) -> None:

@@ -13,6 +13,7 @@ from starlette.routing import Match
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import ForwardsPlatformRequests
+from ambient_runner.bridges.recent_models import RecentModels
 from ambient_runner.config import (
     MIN_SECRET_LENGTH,
     SPLIT_ADVICE,
@@ -61,6 +62,8 @@ __all__ = ["add_ambient_endpoints", "build_runtime", "create_app", "include_rout
 
 logger = logging.getLogger(__name__)
 
+_MODELS_PART = 4
+"""The part of `view_cache` that models of messages may take: a fourth."""
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -183,6 +186,7 @@ def build_runtime(
 def _create_hosts(
     settings: Settings, bridges: Mapping[str, PlatformBridge], context: Callable[[Run], PlatformContext]
 ) -> dict[str, AgentHost]:
+    recent_models = RecentModels(settings.view_cache // _MODELS_PART)
     return {
         name: AgentHost(
             name,
@@ -191,6 +195,7 @@ def _create_hosts(
             max_adapters=settings.adapters_kept,
             idle_timeout=settings.adapter_idle,
             forwarded_props=settings.forwarded_props_for(name),
+            recent_models=recent_models,
         )
         for name, bridge in bridges.items()
     }
