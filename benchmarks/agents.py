@@ -10,11 +10,25 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.acp import ACPBridge
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.protocol.events import Event, TextMessageContent, TextMessageEnd, TextMessageStart
+from ambient_runner.protocol.events import (
+    Event,
+    ReasoningEnd,
+    ReasoningMessageContent,
+    ReasoningMessageEnd,
+    ReasoningMessageStart,
+    ReasoningStart,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallResult,
+    ToolCallStart,
+)
 from benchmarks.workload import last_prompt, list_deltas, parse_workload, stream_deltas
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
     from ag_ui.core import RunAgentInput
 
@@ -23,10 +37,13 @@ _FAKE_AGENT = Path(__file__).resolve().parent.parent / "tests" / "bridges" / "ac
 
 
 class TimedAdapter:
-    """Streams the workload of the prompt as one message."""
+    """Streams the workload of the prompt as one message, after its tool calls, each with a thought before it."""
 
     async def run(self, input: RunAgentInput) -> AsyncGenerator[Event]:  # noqa: A002  the adapter contract's name
         message, work = str(uuid.uuid4()), parse_workload(last_prompt(input.messages))
+        for number in range(work.calls):
+            for event in _call_tool(f"{message}-{number}"):
+                yield event
         yield TextMessageStart(message_id=message)
         if work.every_ms is None:
             for text in list_deltas(work):
@@ -35,6 +52,22 @@ class TimedAdapter:
             async for text in stream_deltas(work):
                 yield TextMessageContent(message_id=message, delta=text)
         yield TextMessageEnd(message_id=message)
+
+
+def _call_tool(name: str) -> Iterator[Event]:
+    """Yield a thought, a tool call and its result."""
+    thought, call = f"thought-{name}", f"call-{name}"
+    yield ReasoningStart(message_id=thought)
+    yield ReasoningMessageStart(message_id=thought)
+    for word in ("I ", "have ", "to ", "look."):
+        yield ReasoningMessageContent(message_id=thought, delta=word)
+    yield ReasoningMessageEnd(message_id=thought)
+    yield ReasoningEnd(message_id=thought)
+    yield ToolCallStart(tool_call_id=call, tool_call_name="search")
+    for part in ('{"query": ', '"weather ', 'Lisbon"}'):
+        yield ToolCallArgs(tool_call_id=call, delta=part)
+    yield ToolCallEnd(tool_call_id=call)
+    yield ToolCallResult(message_id=f"result-{name}", tool_call_id=call, content="21 degrees")
 
 
 class TimedBridge(PlatformBridge):

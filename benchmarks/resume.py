@@ -1,4 +1,4 @@
-"""A stream that resumes in the middle of a long run, beside one that starts at its beginning."""
+"""A stream that resumes in the middle of a long run, or in an older run of a long thread, beside one that starts at its beginning."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ if TYPE_CHECKING:
     from benchmarks.servers import Server
 
 LIMIT_MS = 10.0
-THREAD = "resumed"
-PATH = f"/threads/{THREAD}/events?until=idle"
+MIDDLE, OLDER = "in the middle", "in an older run of another thread"
 _ID = re.compile(rb"^id: (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
+    """Deltas of the long run, runs of the long thread with as many deltas in all, and rounds."""
+
     deltas: int
+    runs: int
     rounds: int
 
 
 PLANS = Plans(
-    smallest=Plan(deltas=100, rounds=2),
-    quick=Plan(deltas=100_000, rounds=15),
-    full=Plan(deltas=100_000, rounds=100),
+    smallest=Plan(deltas=100, runs=4, rounds=2),
+    quick=Plan(deltas=100_000, runs=100, rounds=15),
+    full=Plan(deltas=100_000, runs=400, rounds=100),
 )
 
 
 def count_steps(plan: Plan) -> int:
-    return 1 + plan.rounds
+    return 2 + plan.rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,32 +54,54 @@ class First:
 
 @dataclass(frozen=True, kw_only=True)
 class Resumed:
-    """First frames by where the stream starts, and the length of the run."""
+    """First frames by where the stream starts, and the lengths of the run and of the thread."""
 
     deltas: int
+    runs: int
     firsts: Mapping[str, Sequence[First]]
 
 
 def measure(scratch: Path, plan: Plan, step: Callable[[], None]) -> Resumed:
-    """Resume after random events of the run, in turn with streams from its beginning and after its last delta."""
+    """Resume after random events of a run and of a thread, in turn with streams from its beginning and after its last delta."""
     rng = random.Random(1)
-    firsts: dict[str, list[First]] = {"from the beginning": [], "in the middle": [], "near the end": []}
+    firsts: dict[str, list[First]] = {"from the beginning": [], MIDDLE: [], "near the end": [], OLDER: []}
     with start_servers(["ambient"], scratch) as (server,):
-        extend_thread(server.port, THREAD, 1, plan.deltas)
-        cursors = [found.decode() for found in _ID.findall(read_response(server.port, build_get(PATH)).body())]
-        if len(cursors) < plan.deltas:
-            raise UnexpectedResponse(f"{len(cursors):,} cursors")
+        run = _extend_thread(server, "run", 1, plan.deltas)
+        step()
+        thread = _extend_thread(server, "thread", plan.runs, plan.deltas // plan.runs)
         step()
         for _ in range(plan.rounds):
-            middle = cursors[rng.randrange(len(cursors) // 4, len(cursors) * 3 // 4)]
-            for title, cursor in zip(firsts, (None, middle, cursors[-5]), strict=True):
-                firsts[title].append(_read_first_frame(server, cursor))
+            starts = (
+                ("run", None),
+                ("run", _choose_from_middle(run, rng)),
+                ("run", run[-5]),
+                ("thread", _choose_from_middle(thread, rng)),
+            )
+            for title, (name, cursor) in zip(firsts, starts, strict=True):
+                firsts[title].append(_read_first_frame(server, name, cursor))
             step()
-    return Resumed(deltas=plan.deltas, firsts=firsts)
+    return Resumed(deltas=plan.deltas, runs=plan.runs, firsts=firsts)
 
 
-def _read_first_frame(server: Server, cursor: str | None) -> First:
-    request = build_get(PATH, {"Last-Event-ID": cursor} if cursor else None)
+def _extend_thread(server: Server, thread: str, runs: int, deltas: int) -> list[str]:
+    """Begin a thread of so many runs. Return its cursors."""
+    extend_thread(server.port, thread, runs, deltas)
+    cursors = [found.decode() for found in _ID.findall(read_response(server.port, build_get(_path(thread))).body())]
+    if len(cursors) < runs * deltas:
+        raise UnexpectedResponse(f"{len(cursors):,} cursors")
+    return cursors
+
+
+def _choose_from_middle(cursors: Sequence[str], rng: random.Random) -> str:
+    return cursors[rng.randrange(len(cursors) // 4, len(cursors) * 3 // 4)]
+
+
+def _path(thread: str) -> str:
+    return f"/threads/{thread}/events?until=idle"
+
+
+def _read_first_frame(server: Server, thread: str, cursor: str | None) -> First:
+    request = build_get(_path(thread), {"Last-Event-ID": cursor} if cursor else None)
     cpu_before = server.cpu_seconds()
     response = read_response(server.port, request, until=b"data: ")
     cpu = server.cpu_seconds() - cpu_before
@@ -88,17 +112,22 @@ def build_section(resumed: Resumed) -> Section:
     """Return the table and the goal for a stream that resumes."""
     return Section(
         title=f"Resume a run of {resumed.deltas:,} deltas",
-        how=f"From the request with `Last-Event-ID` to the first frame, {len(resumed.firsts['in the middle'])} requests each, in "
-        "turn, on new connections. The middle is a random event between the first and the last quarter.",
+        how=f"From the request with `Last-Event-ID` to the first frame, {len(resumed.firsts[MIDDLE])} requests each, in "
+        "turn, on new connections. The middle, and the older run, is that of a random event between the first and the last quarter; the "
+        f"other thread has {resumed.runs} runs with as many deltas in all.",
         columns=("", "first frame, p50 ms", "p99 ms", "range", "CPU until then, p50 ms"),
         rows=[_build_row(title, firsts) for title, firsts in resumed.firsts.items()],
         goals=[
             at_most(
-                f"first frame of a resume in the middle of {resumed.deltas:,} deltas, p50",
-                percentile([first.ms for first in resumed.firsts["in the middle"]], 50),
+                f"first frame of a resume {where}, p50",
+                percentile([first.ms for first in resumed.firsts[title]], 50),
                 LIMIT_MS,
                 "ms",
             )
+            for title, where in {
+                MIDDLE: f"in the middle of {resumed.deltas:,} deltas",
+                OLDER: f"in an older one of {resumed.runs} runs",
+            }.items()
         ],
     )
 

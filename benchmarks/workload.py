@@ -2,8 +2,7 @@
 
 `count N` is N numbered deltas without pauses; `count N of code` is N deltas of that shape (see `texts.py`). `count N every 33ms` is N
 deltas on a schedule; each carries the times at which it was due and created, so that a client on the same machine can compute its
-latency. With `unended` at the end they do not end a word. `count N after 5 calls` is for agents of SDKs: their model calls a tool so many
-times, one after the other, before it counts.
+latency. With `unended` at the end they do not end a word. `count N after 5 calls` counts after so many tool calls, one after the other.
 """
 
 from __future__ import annotations
