@@ -353,22 +353,6 @@ def test_a_message_that_has_ended_is_over_and_a_closed_call_is_a_replay() -> Non
     assert repair(*call("c"), *call("c")) == (call("c"), {"tool-replayed": 1, "tool-not-open": 2})
 
 
-def test_reasoning_that_has_ended_is_over_within_its_span_too() -> None:
-    """Clients appended the second message to the first one: a secret that was divided between them was whole again."""
-
-    def message(name: str, delta: str) -> list[e.Event]:
-        content = e.ReasoningMessageContent(message_id=name, delta=delta)
-        return [e.ReasoningMessageStart(message_id=name), content, e.ReasoningMessageEnd(message_id=name)]
-
-    span = e.ReasoningStart(message_id="m"), e.ReasoningEnd(message_id="m")
-    repaired = [span[0], *message("m", "a"), *message("m~2", "b"), span[1]]
-    assert repair(span[0], *message("m", "a"), *message("m", "b"), span[1]) == (repaired, {"id-reused": 1})
-    again = e.ReasoningStart(message_id="m~2"), e.ReasoningEnd(message_id="m~2")
-    turns = [span[0], *message("m", "a"), span[1], span[0], *message("m", "b"), span[1]]
-    repaired = [span[0], *message("m", "a"), span[1], again[0], *message("m~2", "b"), again[1]]
-    assert repair(*turns) == (repaired, {"id-reused": 1})
-
-
 def test_a_call_has_one_result_after_its_end_under_an_id_of_its_own() -> None:
     start, args, end = call("c", parent="m")
     assert repair(*text("m", "x"), start, args, result("c", "m"), end, result("c", "other")) == (

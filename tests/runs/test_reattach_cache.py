@@ -115,14 +115,14 @@ async def stored(*runs: list[Event]) -> AsyncGenerator[Ledger, None]:
 )
 async def test_open_items_are_reopened_empty(last: Event, opened: list[Event]) -> None:
     async with stored(RUN) as ledger:
-        assert (await ReopeningPoints().reopen(ledger, KEY, after(last))).events == [BEGUN, *opened]
+        assert await ReopeningPoints().reopen_events(ledger, KEY, after(last)) == [BEGUN, *opened]
 
 
 async def test_wherever_a_reader_resumes_it_gets_a_legal_stream() -> None:
     async with stored(RUN) as ledger:
         for seq in range(1, len(RUN)):
             verifier = Verifier()
-            for event in (*(await ReopeningPoints().reopen(ledger, KEY, seq)).events, *RUN[seq:]):
+            for event in (*await ReopeningPoints().reopen_events(ledger, KEY, seq), *RUN[seq:]):
                 verifier.check(event)
             verifier.finish()
 
@@ -130,15 +130,15 @@ async def test_wherever_a_reader_resumes_it_gets_a_legal_stream() -> None:
 async def test_between_runs_there_is_nothing_to_open() -> None:
     second: list[Event] = [RunStarted(thread_id="t", run_id="r"), *said("m2", "x"), ENDED]
     async with stored(RUN, second) as ledger:
-        assert (await ReopeningPoints().reopen(ledger, KEY, len(RUN))).events == []
-        assert (await ReopeningPoints().reopen(ledger, KEY, len(RUN) + len(second))).events == []
-        assert (await ReopeningPoints().reopen(ledger, KEY, len(RUN) + 2)).events == [second[0], second[1]]
+        assert await ReopeningPoints().reopen_events(ledger, KEY, len(RUN)) == []
+        assert await ReopeningPoints().reopen_events(ledger, KEY, len(RUN) + len(second)) == []
+        assert await ReopeningPoints().reopen_events(ledger, KEY, len(RUN) + 2) == [second[0], second[1]]
 
 
 async def test_a_run_that_is_still_active_is_reopened() -> None:
     begun: list[Event] = [BEGUN, *said("m1", "x")[:2]]
     async with stored(begun) as ledger:
-        assert (await ReopeningPoints().reopen(ledger, KEY, 3)).events == [
+        assert await ReopeningPoints().reopen_events(ledger, KEY, 3) == [
             BEGUN,
             TextMessageStart(message_id="m1", role="assistant"),
         ]
@@ -146,7 +146,7 @@ async def test_a_run_that_is_still_active_is_reopened() -> None:
 
 async def test_an_unknown_thread_has_nothing_to_open() -> None:
     async with MemoryLedger() as ledger:
-        assert (await ReopeningPoints().reopen(ledger, KEY, 5)).events == []
+        assert await ReopeningPoints().reopen_events(ledger, KEY, 5) == []
 
 
 def folded_from_the_start(events: list[Event], seq: int) -> list[Event]:
@@ -170,7 +170,7 @@ async def test_points_change_nothing_wherever_readers_resume(
         async with stored(events) as ledger:
             points = ReopeningPoints()
             for seq in (min(seq, len(events)) for seq in seqs):
-                assert (await points.reopen(ledger, KEY, seq)).events == folded_from_the_start(events, seq)
+                assert await points.reopen_events(ledger, KEY, seq) == folded_from_the_start(events, seq)
 
 
 async def test_a_run_that_was_resumed_is_not_read_from_its_start_again() -> None:
@@ -178,7 +178,7 @@ async def test_a_run_that_was_resumed_is_not_read_from_its_start_again() -> None
     read: list[int] = []
     async with stored(run) as ledger:
         points = ReopeningPoints()
-        expected = (await points.reopen(ledger, KEY, 4500)).events
+        expected = await points.reopen_events(ledger, KEY, 4500)
         read_batches = ledger.read_batches
 
         async def recording(key: ThreadKey, after: int, **options: Any) -> list[Batch]:
@@ -186,5 +186,5 @@ async def test_a_run_that_was_resumed_is_not_read_from_its_start_again() -> None
             return await read_batches(key, after, **options)
 
         ledger.read_batches = recording  # pyright: ignore[reportAttributeAccessIssue]
-        assert (await points.reopen(ledger, KEY, 4600)).events == expected
+        assert await points.reopen_events(ledger, KEY, 4600) == expected
     assert min(read) >= 4600 - 2 * reattach_cache._MIN_DISTANCE

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
 import pytest
 
+from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext, create_app
 from ambient_runner.projections import frames as projected_frames
+from ambient_runner.protocol import events as e
 from ambient_runner.testing.frame_folds import fold_frames
-from tests.server.demo_server import SETTINGS, demo, frames, run_body
+from tests.server.demo_server import SETTINGS, client_of, demo, frames, run_body
 from tests.server.restating_agent import Audience, Frames, History, replay_thread
 
 SNAPSHOT = "MESSAGES_SNAPSHOT"
@@ -96,3 +99,39 @@ async def test_a_gap_and_the_runs_after_it_lead_to_the_messages() -> None:
     assert replay[1][1]["name"] == "ambient:gap"
     assert len(snapshots(replay)) <= 3
     assert fold(replay)["messages"] == messages
+
+
+class Thinker(PlatformBridge):
+    """Reasons in its first and third run."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def capabilities(self) -> FrameworkCapabilities:
+        return FrameworkCapabilities()
+
+    def create_adapter(self, ctx: PlatformContext) -> Thinker:
+        return self
+
+    async def run(self, input: Any) -> AsyncGenerator[e.Event]:
+        self.runs += 1
+        name = str(self.runs)
+        if self.runs in {1, 3}:
+            yield e.ReasoningMessageStart(message_id=f"thought-{name}")
+            yield e.ReasoningMessageContent(message_id=f"thought-{name}", delta="hm ")
+            yield e.ReasoningMessageEnd(message_id=f"thought-{name}")
+        yield e.TextMessageStart(message_id=name)
+        yield e.TextMessageContent(message_id=name, delta="done ")
+        yield e.TextMessageEnd(message_id=name)
+
+
+async def test_a_resume_after_a_rewind_has_the_snapshots_that_remove_what_was_rewound() -> None:
+    """A snapshot without reasoning leaves that of the client: what the rewind has removed is removed by a later one."""
+    async with client_of(create_app(SETTINGS, {"thinker": Thinker()})) as client:
+        posted = [frames(await client.post("/", json=run_body("x", message=name))) for name in ("u1", "u1", "u3", "u3")]
+        for at, (cursor, _) in enumerate(posted[2]):
+            if cursor is not None:
+                rest = await read(client, after=cursor)
+                assert fold(*posted[:2], posted[2][: at + 1], rest)["messages"] == fold(*posted)["messages"]
+        after_rewind = await read(client, after=str(posted[1][-1][0]))
+    assert fold(*posted[:2], after_rewind)["messages"] == fold(*posted)["messages"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.records import Batch
 
-__all__ = ["ReplaySnapshots", "first_of_newest_ended_run", "restates"]
+__all__ = ["ReplaySnapshots", "first_of_newest_ended_run"]
 
 
 class ReplaySnapshots:
@@ -28,7 +28,7 @@ class ReplaySnapshots:
     def __init__(self, *, newest_run: int, is_restated: bool) -> None:
         """`newest_run` is the first entry of the newest run that has ended: its snapshot and all later ones are sent.
 
-        If the thread `is_restated` since the last snapshot before the stream, so is the first one.
+        If the thread `is_restated` before the stream, so is the first one.
         """
         self._newest_run = newest_run
         self._is_restated = is_restated
@@ -55,7 +55,7 @@ class ReplaySnapshots:
     def _read_next(self, batch: Batch) -> None:
         """Decide on a batch. Its frames need the answer several times, so it is searched once, and not at all if it is sent anyway."""
         is_sent = batch.first >= self._newest_run
-        self._next, self._next_restates = batch, not is_sent and restates(batch)
+        self._next, self._next_restates = batch, not is_sent and _restates(batch)
         self._is_next_included = is_sent or self._is_restated or self._next_restates
 
 
@@ -65,7 +65,7 @@ def first_of_newest_ended_run(batches: Sequence[Batch]) -> int:
     return next((batch.first for batch in batches if ended is not None and batch.run == ended), 0)
 
 
-def restates(batch: Batch) -> bool:
+def _restates(batch: Batch) -> bool:
     """Return True if the thread's messages may change otherwise than by what the batch streams."""
     if batch.owner != RUNTIME:
         return (batch.owner, batch.kind) == (THREAD_OWNER, REWOUND)

@@ -139,6 +139,7 @@ class ThreadView:
 
     __slots__ = (
         "_calls_of_run",
+        "_first_restated",
         "_interrupts",
         "_is_end_unknown",
         "_memory",
@@ -191,6 +192,8 @@ class ThreadView:
         """The newest stored checkpoint that is known here."""
         self.folded_bytes = 0
         """Bytes of the entries that were folded since that checkpoint."""
+        self._first_restated = 0
+        """The first entry that may restate the messages, by a rewind or a correction; 0 if none does, -1 if that is not known."""
         self._seq_before_run: int | None = None
         """The seq of the entry before the input of the last run; None if a checkpoint covers it."""
         self._ts = 0
@@ -370,6 +373,7 @@ class ThreadView:
         """Apply a private entry: a correction of the history, or a value for the adapter's next run."""
         correction = parse_correction(event)
         if correction is not None:
+            self._record_restatement()
             self.transcript.apply_correction(correction.messages, correction.gone)
         elif event.name == MEMORY_EVENT:
             self._memory.store(run, event.value)
@@ -383,6 +387,13 @@ class ThreadView:
         self.pending_calls.clear()
         self.buffered_results = []
         self._memory.rewind(to, self.transcript)
+
+    def _record_restatement(self) -> None:
+        self._first_restated = self._first_restated or self.seq + 1
+
+    def is_restated_up_to(self, seq: int) -> bool:
+        """Return True if the messages may have been restated, by a rewind or a correction, in an entry up to this one."""
+        return self._first_restated < 0 or 0 < self._first_restated <= seq
 
     def rewound_to(self, to: str) -> ThreadView:
         """Return the thread after a rewind to this message. This view does not change."""
@@ -402,6 +413,7 @@ class ThreadView:
                 self.client_tools = frozenset(fact.client_tools)
                 self._interrupts.start_run(fact.answers, fact.digest_key)
             case "ambient.thread", "rewound":
+                self._record_restatement()
                 self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
             case "ambient.thread", "forked":
                 self.begin_as_copy(msgspec.json.decode(body, type=ForkedFact))
@@ -446,7 +458,7 @@ class ThreadView:
         copied.client_tools, copied.client_call_ids = self.client_tools, set(self.client_call_ids)
         copied._calls_of_run = set(self._calls_of_run)
         copied.fork, copied.accepted_after = self.fork, dict(self.accepted_after)
-        copied._seq_before_run = self._seq_before_run
+        copied._seq_before_run, copied._first_restated = self._seq_before_run, self._first_restated
         copied.checkpoint, copied.folded_bytes = self.checkpoint, self.folded_bytes
         return copied
 
@@ -505,6 +517,7 @@ class ThreadView:
             updated=self.updated,
             fork=self.fork,
             accepted_after=accepted_after,
+            first_restated=self._first_restated,
         )
 
     @classmethod
@@ -524,6 +537,7 @@ class ThreadView:
         view._calls_of_run = set(stored.calls_of_run)
         view.annotations, view.created, view.updated = stored.annotations, stored.created, stored.updated
         view.fork, view.accepted_after = stored.fork, stored.accepted_after
+        view._first_restated = stored.first_restated
         # The body of retention's checkpoint has the messages too; one of a run does not, and only that is written anew each time.
         view.checkpoint = StoredCheckpoint(seq, 0 if stored.messages else len(body), ())
         if not view.annotations.title:  # A checkpoint of an earlier version has none.

@@ -74,6 +74,8 @@ class ViewCheckpoint(msgspec.Struct, kw_only=True):
     updated: int = 0
     fork: ThreadFork | None = None
     accepted_after: dict[str, int] = {}
+    first_restated: int = -1
+    """-1 in checkpoints that do not have it."""
 
 
 def decode_checkpoint(body: bytes) -> ViewCheckpoint:

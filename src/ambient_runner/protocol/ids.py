@@ -86,7 +86,7 @@ class IdAllocator:
         """A thread has many ids, of which a run asks for few: they are not collected for it."""
         self._user_message_ids = set(user_message_ids)
         self._messages: dict[str, MessageKind] = {}
-        self._ended_messages: set[str] = set()
+        self._ended_texts: set[str] = set()
         self._calls: set[str] = set()
         self._renamed_messages: dict[tuple[MessageKind, str], str] = {}
         self.renamed_calls = dict(renamed_calls or {})
@@ -120,11 +120,11 @@ class IdAllocator:
         return self._renamed_messages.get(("reasoning", message_id)) or self.message_id("text", message_id)
 
     def start_message(self, kind: MessageKind, message_id: str, current: str) -> str:
-        """Return the id for a new message: its own, unless another message has it or it names one that has ended.
+        """Return the id for a new message: its own, unless another message has it or it names text that has ended.
 
         `current` is what `message_id` returns.
         """
-        if self._messages.get(current) == kind and current not in self._ended_messages:
+        if self._messages.get(current) == kind and current not in self._ended_texts:
             return current
         if current not in self._messages and not self._is_known(current):
             self._messages[current] = kind
@@ -141,9 +141,9 @@ class IdAllocator:
         self.register_message("activity", current)
         return current
 
-    def end_message(self, message_id: str) -> None:
-        """Mark a message of text or reasoning as ended: one that starts with the same id later is a new message."""
-        self._ended_messages.add(message_id)
+    def end_text(self, message_id: str) -> None:
+        """Mark a text message as ended: text that starts with the same id later is a new message."""
+        self._ended_texts.add(message_id)
 
     def start_result(self, message_id: str) -> str:
         """Return an id for a tool result message. It is never shared with another message."""

@@ -28,7 +28,7 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     ToolCallArgs,
 )
-from ambient_runner.protocol.ids import IdAllocator, MessageKind, client_safe_id, with_client_safe_ids
+from ambient_runner.protocol.ids import IdAllocator, MessageKind, with_client_safe_ids
 from ambient_runner.protocol.open_items import OpenItems, OwnersById, SubagentId
 from ambient_runner.protocol.verify import encrypted_value_owners, is_json_patch
 
@@ -187,8 +187,8 @@ class Repairer:
     def _emit(self, event: Event) -> None:
         self._open_items.apply(event)
         self._emitted.append(event)
-        if type(event) is e.TextMessageEnd or type(event) is e.ReasoningMessageEnd:
-            self._ids.end_message(event.message_id)
+        if type(event) is e.TextMessageEnd:
+            self._ids.end_text(event.message_id)
 
     def _emit_all(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -298,8 +298,6 @@ class Repairer:
 
     def _end_reasoning_span(self, event: e.ReasoningEnd) -> None:
         i = self._ids.message_id("reasoning", event.message_id)
-        if i not in self._open_items.reasoning_spans:
-            i = client_safe_id(event.message_id)  # A second message of the span under its id has got another one.
         if i not in self._open_items.reasoning_spans:
             return self._count_repair("reasoning-span-not-open")
         self._emit(self._with_owner(_with_message_id(event, i), self._open_items.reasoning_owners[i]))

@@ -81,7 +81,7 @@ _OTHER_FIELDS = frozenset({"content", "metadata", "raw_event", "timestamp"})
 _read_texts: dict[type[Event], Any] = {
     kind: attrgetter(*(name for name in kind.__struct_fields__ if name not in _OTHER_FIELDS)) for kind in DEFERRED_TYPES
 }
-_TEXT_TYPES = frozenset({str, type(None)})
+_TEXT_TYPES, _NO_METADATA = frozenset({str, type(None)}), {type(None)}
 
 
 def is_deferrable(event: Event) -> bool:
@@ -117,7 +117,11 @@ def _join_groups(groups: Sequence[Sequence[Event]]) -> list[Event]:
     joined: list[Event] = []
     for group in groups:
         # A delta that was held back before may have metadata. A fold keeps that of the last one only.
-        if len(group) > 1 and type(group[-1]) in DELTA_TYPES and not any(map(_get_metadata, group)):
+        if (
+            len(group) > 1
+            and type(group[-1]) in DELTA_TYPES
+            and set(map(type, map(_get_metadata, group))) == _NO_METADATA
+        ):
             first: Any = group[0]
             joined.append(replace(first, delta="".join(map(_get_delta, group))))
         else:

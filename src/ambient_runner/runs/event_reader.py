@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ambient_runner.errors import EntriesDropped
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.ledger.thread_damage import report_decode_errors
 from ambient_runner.projections.private_entries import is_private
-from ambient_runner.projections.replay_snapshots import restates
 from ambient_runner.protocol.events import RunError, RunFinished, decode_event, without_deltas
 
 if TYPE_CHECKING:
@@ -67,30 +66,20 @@ async def read_stored_batches(
         after = batches[-1].last
 
 
-class RunPart(NamedTuple):
-    """What one stored batch of a run opens and closes."""
-
-    last: int
-    """The seq of its last entry."""
-    events: list[Event]
-    """Its events without deltas, which are most of a run, and decoding them most of the cost."""
-    is_restated: bool
-    """True if the messages of the thread may change in it otherwise than by what it streams."""
-
-
 async def read_run_structure(
     ledger: Ledger, info: RunInfo, *, after: int = 0, until: int | None = None
-) -> AsyncGenerator[RunPart, None]:
-    """Yield what each stored batch of one run opens and closes."""
+) -> AsyncGenerator[tuple[int, list[Event]], None]:
+    """Yield what opens and closes the items of one run: the last seq of each of its stored batches, and its events without deltas.
+
+    Deltas are most of a run, and decoding them most of the cost.
+    """
     position = max(after, info.first - 1)
     while batches := await ledger.read_batches(info.thread, position, until=until):
         for batch in batches:
-            if batch.run != info.key:
-                continue
-            lines = without_deltas(batch.lines) if batch.owner == RUNTIME else ()
-            with report_decode_errors(info.thread, f"one of the entries {batch.first} to {batch.last}"):
-                events = [decode_event(line) for line in lines]
-            yield RunPart(batch.last, events, restates(batch))
+            if batch.owner == RUNTIME and batch.run == info.key:
+                with report_decode_errors(info.thread, f"one of the entries {batch.first} to {batch.last}"):
+                    events = [decode_event(line) for line in without_deltas(batch.lines)]
+                yield batch.last, events
         position = batches[-1].last
 
 

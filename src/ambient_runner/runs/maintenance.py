@@ -89,9 +89,9 @@ async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
         if writer.has_ended:
             return False
         repairer = Repairer(info.thread.id, info.run_id)
-        async with aclosing(read_run_structure(ledger, info)) as parts:
-            async for part in parts:
-                for event in part.events:
+        async with aclosing(read_run_structure(ledger, info)) as batches:
+            async for _, events in batches:
+                for event in events:
                     repairer.feed(event)
         view = await load_view(ledger, info.thread, until=writer.last, epoch=writer.epoch)
         checkpoint = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import RunInfo, ThreadKey
     from ambient_runner.protocol.events import Event
 
-__all__ = ["Reopening", "ReopeningPoints"]
+__all__ = ["ReopeningPoints"]
 
 _MAX_RUNS = 256
 _MAX_POINTS = 64
@@ -28,18 +28,10 @@ _MIN_DISTANCE = 1024
 """Entries between two points of a run."""
 
 
-class Reopening(NamedTuple):
-    """What a reader needs to know of a run that it joins after one of its entries."""
-
-    events: list[Event]
-    """RUN_STARTED and an empty START for everything that is open there; empty between runs."""
-    is_restated: bool
-    """True if the thread's messages may have been changed in this run, up to there, otherwise than by what it streamed."""
-
-
 class _Point(NamedTuple):
     seq: int
-    reopening: Reopening
+    events: list[Event]
+    """RUN_STARTED and an empty START for everything that is open after this entry."""
 
 
 class _RunPoints:
@@ -68,14 +60,14 @@ class ReopeningPoints:
     def __init__(self) -> None:
         self._runs: OrderedDict[str, _RunPoints] = OrderedDict()
 
-    async def reopen(self, ledger: Ledger, key: ThreadKey, after: int) -> Reopening:
-        """Return how the run is re-opened that entry `after` is part of. A run that ends with it has sent its snapshot."""
+    async def reopen_events(self, ledger: Ledger, key: ThreadKey, after: int) -> list[Event]:
+        """Return RUN_STARTED and an empty START for everything that is open after entry `after`; nothing between runs."""
         run = await ledger.find_run_at(key, after)
         if run is None or (run.last and run.last <= after):
-            return Reopening([], is_restated=False)
+            return []
         return await self._fold_run(ledger, run, after)
 
-    async def _fold_run(self, ledger: Ledger, run: RunInfo, after: int) -> Reopening:
+    async def _fold_run(self, ledger: Ledger, run: RunInfo, after: int) -> list[Event]:
         points = self._points_of(run)
         known = points.newest_before(after)
         repairer = Repairer(run.thread.id, run.run_id)
@@ -87,19 +79,14 @@ class ReopeningPoints:
                     started.append(event)
                 repairer.feed(event)
 
-        def reopening() -> Reopening:
-            return Reopening([*started, *repairer.reopening_events()] if started else [], is_restated)
-
-        feed(known.reopening.events if known else [])
-        is_restated = known is not None and known.reopening.is_restated
+        feed(known.events if known else [])
         begin = known.seq if known else 0
-        async with aclosing(read_run_structure(ledger, run, after=begin, until=after)) as parts:
-            async for part in parts:
-                feed(part.events)
-                is_restated = is_restated or part.is_restated
-                if started and points.is_due(part.last):
-                    points.add(_Point(part.last, reopening()))
-        return reopening()
+        async with aclosing(read_run_structure(ledger, run, after=begin, until=after)) as batches:
+            async for last, events in batches:
+                feed(events)
+                if started and points.is_due(last):
+                    points.add(_Point(last, [*started, *repairer.reopening_events()]))
+        return [*started, *repairer.reopening_events()] if started else []
 
     def _points_of(self, run: RunInfo) -> _RunPoints:
         found = self._runs.setdefault(run.key, _RunPoints())

@@ -243,13 +243,12 @@ class Runner:
         """Return what the thread's agent has taken back of its stored events; None if nothing. Raises: UnknownThread, LedgerError."""
         return WithdrawnContent.of_view(await self.view_thread(key))
 
-    async def read_withdrawn_content(self, info: ThreadInfo) -> WithdrawnContent | None:
-        """As `find_withdrawn_content`, for a thread whose row was just read.
+    async def read_view(self, info: ThreadInfo) -> ThreadView:
+        """As `view_thread`, for a thread whose row was just read, or as of a later entry. Do not change it.
 
         Raises: EntriesDropped if retention has overtaken the row; UnknownThread, LedgerError.
         """
-        view = await self.views.view_from(ThreadEpoch(info.key, info.epoch), info.last)
-        return WithdrawnContent.of_view(view)
+        return await self.views.view_from(ThreadEpoch(info.key, info.epoch), info.last)
 
     async def append_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
         """Append a fact of a product that belongs to no run, with secrets redacted. Clients see what its projector returns.

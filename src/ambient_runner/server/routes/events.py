@@ -15,11 +15,11 @@ from ambient_runner.projections.replay_snapshots import ReplaySnapshots, first_o
 from ambient_runner.projections.thread_event import ThreadIdentity
 from ambient_runner.projections.thread_status import run_members
 from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.encode import format_cursor, negotiate_format, parse_cursor
 from ambient_runner.protocol.profiles import Profile
 from ambient_runner.runs.event_reader import find_newest_ended_run
 from ambient_runner.runs.reattach import gap_events
-from ambient_runner.runs.reattach_cache import Reopening
 from ambient_runner.runs.run_history import list_retained_runs
 from ambient_runner.runs.view_cache import (
     ThreadEpoch,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.records import Batch, RunInfo, ThreadInfo, ThreadKey
     from ambient_runner.projections.frames import WireFormat
+    from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run_history import RunDetails
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.end_conditions import EndCondition
@@ -241,17 +242,13 @@ async def _resume(
     begin = run.first - 1 if run else 0
     after = max(cursor or 0, begin)
     is_gap = after < info.first - 1
-    reopening = Reopening([], is_restated=False)
+    reopening: list[Event] = []
     if after != begin and not is_gap:
         # Before the batches: they show if retention has dropped the run meanwhile.
-        reopening = await runtime.reopening_points.reopen(runner.ledger, info.key, after)
+        reopening = await runtime.reopening_points.reopen_events(runner.ledger, info.key, after)
     batches = await _read_following(runner, info, max(after, info.first - 1))
     selects_snapshots = run is None and not query.all_snapshots
-    replay = (
-        await _select_snapshots(runner, info, after, batches, is_restated=reopening.is_restated)
-        if selects_snapshots
-        else None
-    )
+    replay = await _select_snapshots(runner, info, after, batches) if selects_snapshots else None
     framer = await _create_framer(runtime, runner, query, info, after=after, replay=replay)
     if is_gap:
         view = await load_view(runner.ledger, info.key, until=info.first - 1, epoch=info.epoch)
@@ -262,12 +259,12 @@ async def _resume(
     if after == begin:
         return StreamStart(after=after, framer=framer, view=None if after else ThreadView(), batches=batches)
     metrics.RESUMES.labels("exact").inc()
-    preface = framer.render_without_ids(reopening.events)
+    preface = framer.render_without_ids(reopening)
     return StreamStart(after=after, framer=framer, preface=preface, batches=batches, is_run_open=bool(preface))
 
 
 async def _select_snapshots(
-    runner: Runner, info: ThreadInfo, after: int, batches: Sequence[Batch], *, is_restated: bool
+    runner: Runner, info: ThreadInfo, after: int, batches: Sequence[Batch]
 ) -> ReplaySnapshots | None:
     """Return the selection of the snapshots that are stored after this entry; None if all of them are sent.
 
@@ -280,7 +277,10 @@ async def _select_snapshots(
     else:
         newest = await find_newest_ended_run(runner.ledger, info)
         newest_run = newest.first if newest else 0
-    return ReplaySnapshots(newest_run=newest_run, is_restated=is_restated) if newest_run > after + 1 else None
+    if newest_run <= after + 1:
+        return None
+    is_restated = after > 0 and (await runner.read_view(info)).is_restated_up_to(after)
+    return ReplaySnapshots(newest_run=newest_run, is_restated=is_restated)
 
 
 async def _create_framer(
@@ -298,7 +298,7 @@ async def _create_framer(
         wire_format=query.wire_format,
         event_lines=query.event_lines,
         strict=query.strict,
-        withdrawn=await runner.read_withdrawn_content(info) if after < info.last else None,
+        withdrawn=WithdrawnContent.of_view(await runner.read_view(info)) if after < info.last else None,
         exposure=runtime.audiences.exposure_for(info.agent),
         thread=ThreadIdentity.of_info(info),
         snapshots=query.snapshots,
