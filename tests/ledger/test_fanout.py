@@ -274,7 +274,7 @@ async def test_the_readers_of_a_thousand_threads_are_served_in_many_iterations_o
     channels = ChannelRegistry()
     keys = [ThreadKey("acme", "ann", f"trip-{number}") for number in range(200)]
     async with AsyncExitStack() as stack:
-        crowd = await stack.enter_async_context(readers_of(channels, 1000, has_sinks=True))
+        crowd = await stack.enter_async_context(readers_of(channels, 4000, has_sinks=True))
         others = [await stack.enter_async_context(readers_of(channels, 1, has_sinks=True, key=key)) for key in keys]
         channels.publish(KEY, "e", batch(1, b"x"))
         for key in keys:
@@ -282,7 +282,7 @@ async def test_the_readers_of_a_thousand_threads_are_served_in_many_iterations_o
         assert len(crowd[1]) + sum(len(received) for _, received in others) <= 512
         while not all(received for _, received in others):
             await asyncio.sleep(0)
-        assert len(crowd[1]) < 1000
+        assert len(crowd[1]) < 2000
 
 
 async def test_large_batches_are_sent_to_fewer_readers_at_once() -> None:

@@ -77,12 +77,8 @@ async def test_a_view_is_the_same_with_and_without_checkpoints(ledger: Ledger) -
     assert len(found.parts) >= 4
 
 
-async def test_a_fold_of_a_long_thread_reads_what_follows_the_checkpoint(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with runner_on(ledger) as runner:
-        for turn in range(12):
-            await run_once(runner, user(f"u{turn}"))
+def count_read_entries(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of entries of every batch that is read from now on."""
     read, read_batches = list[int](), ledger.read_batches
 
     async def read_counted(*args: Any, **options: Any) -> list[Batch]:
@@ -91,6 +87,16 @@ async def test_a_fold_of_a_long_thread_reads_what_follows_the_checkpoint(
         return found
 
     monkeypatch.setattr(ledger, "read_batches", read_counted)
+    return read
+
+
+async def test_a_fold_of_a_long_thread_reads_what_follows_the_checkpoint(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with runner_on(ledger) as runner:
+        for turn in range(12):
+            await run_once(runner, user(f"u{turn}"))
+    read = count_read_entries(ledger, monkeypatch)
     view = await load_view(ledger, KEY)
     assert view.seq > 120
     assert sum(read) <= 40
@@ -127,14 +133,7 @@ async def test_a_reader_that_is_far_behind_reads_what_follows_the_checkpoint(
     await views.view_at(thread, info.last)
     reader = ReaderViews(views, ledger, thread)
     await reader.view_at(5)
-    read, read_batches = list[int](), ledger.read_batches
-
-    async def read_counted(*args: Any, **options: Any) -> list[Batch]:
-        found = await read_batches(*args, **options)
-        read.extend(len(batch.lines) for batch in found)
-        return found
-
-    monkeypatch.setattr(ledger, "read_batches", read_counted)
+    read = count_read_entries(ledger, monkeypatch)
     await reader.view_at(info.last - 1)
     assert sum(read) <= 40
 
