@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 register_profiles()
 
+# With PYTHONDONTWRITEBYTECODE, each of the hundreds of processes that tests start would compile the whole package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ambient", "forms of the suite")
