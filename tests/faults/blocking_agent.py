@@ -31,10 +31,10 @@ def call_slow_library(seconds: float) -> None:
 
 def search_backwards() -> None:
     """Take seconds in calls of C code, however fast the machine, and go on for a moment in Python, where other threads get their turn."""
-    text, until = "a" * 20, time.monotonic() + 2
+    text, until = "a" * 20, time.monotonic() + 1.5
     while time.monotonic() < until:
         text += "a"
         re.match(r"(a+)+$", f"{text}b")
-    until = time.monotonic() + 1
+    until = time.monotonic() + 0.5
     while time.monotonic() < until:
         pass

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tests.e2e.server import Child
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
-    """A demo server on a SQLite file, shared by the tests of a module: use thread ids of your own."""
+    """A demo server on a SQLite file, shared by all tests: use thread ids of your own."""
     with serving(tmp_path_factory.mktemp("shared") / "ambient.db") as child:
         yield child
 

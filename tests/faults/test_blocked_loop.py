@@ -17,7 +17,7 @@ from tests.machine_speed import HANG_SECONDS, unless_hung
 
 AGENT = "blocker=blocking_agent:agent"
 LEASE = 1.0  # seconds
-BLOCK = 4  # seconds: several leases
+BLOCK = 3  # seconds: several leases
 
 
 def start_server(directory: Path) -> Child:
@@ -51,20 +51,20 @@ async def test_f18_m7_a_blocked_loop_is_reported_once_with_its_stack_and_loses_n
     with unless_hung(), start_server(tmp_path) as child, start_server(tmp_path) as other:
 
         async def count(thread: str) -> None:
-            streams[thread] = events_of(await run(child.url, run_input(thread, "count 300 every 10ms")))
+            streams[thread] = events_of(await run(child.url, run_input(thread, "count 100 every 10ms")))
 
         async with anyio.create_task_group() as group:
             for number in range(3):
                 group.start_soon(count, f"t{number}")
             blocked = await block(child.url, f"sleep {BLOCK}")
         reports = reports_in(child)
-        await block(child.url, "sleep 2.5 times 2", "often")
+        await block(child.url, "sleep 2 times 2", "often")
         metrics = await metrics_of(child.url)
         # The other process looks for abandoned runs all the time: a lease that had lapsed would have ended these.
         stored = [events_of(await history(other.url, thread)) for thread in (*streams, "blocked")]
         again = await block(other.url, "sleep 0", "again")
     assert [ending(one_run(events)) for events in (*stored, blocked, again)] == ["success"] * 6
-    assert [text_of(events) for events in streams.values()] == [numbers(300)] * 3
+    assert [text_of(events) for events in streams.values()] == [numbers(100)] * 3
     (report,) = reports
     assert len(reports_in(child)) == 3
     assert "Agent blocker" in report
@@ -112,7 +112,7 @@ async def test_f18_m7_a_process_that_was_stopped_is_not_reported(tmp_path: Path)
 
             group.start_soon(count)
             child.signal(signal.SIGSTOP)
-            await anyio.sleep(3)  # The fault itself lasts for so long.
+            await anyio.sleep(2)  # The fault itself lasts for so long.
             child.signal(signal.SIGCONT)
         metrics = await metrics_of(child.url)
     assert done

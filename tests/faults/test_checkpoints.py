@@ -75,11 +75,11 @@ async def test_f01_kill_in_the_transaction_of_a_checkpoint_loses_nothing(tmp_pat
         await check_stored(store, thread)
 
 
-async def test_f01_kills_at_random_moments_of_runs_with_checkpoints_lose_nothing(tmp_path: Path) -> None:
+async def test_f01_kills_at_random_moments_of_runs_with_checkpoints_lose_nothing(tmp_path: Path, long: bool) -> None:
     store, thread, dice = tmp_path / "ambient.db", new_id("thread"), random.Random(11)
     whole = 0
     with unless_hung():
-        for _ in range(3):
+        for _ in range(10 if long else 2):
             seen = list[Frame]()
             server = await start_server(store)
             async with anyio.create_task_group() as tasks:

@@ -18,7 +18,7 @@ from tests.machine_speed import unless_hung
 from .comparison import compare, position_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     import httpx
 
@@ -114,14 +114,21 @@ async def test_f06_after_the_newest_cursor_nothing_is_sent_again(
         assert await history(server.url, thread, after=frames[-1].id) == []
 
 
-async def test_f06_an_expired_cursor_is_answered_with_a_gap_and_what_is_retained(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """A server that retains twenty entries of a thread."""
+    with serving(tmp_path_factory.mktemp("trimmed") / "ambient.db", env={"AMBIENT_RETAIN": "20"}) as server:
+        yield server
+
+
+async def test_f06_an_expired_cursor_is_answered_with_a_gap_and_what_is_retained(trimmed: Child) -> None:
     """The gap is a run of its own without ids; after it comes everything that is retained, once."""
     thread = new_id("thread")
-    with serving(tmp_path / "ambient.db", env={"AMBIENT_RETAIN": "20"}) as server, unless_hung():
-        first = await run(server.url, run_input(thread, "count 50"))
-        last = [await run(server.url, run_input(thread, "count 50")) for _ in range(3)][-1]
+    with unless_hung():
+        first = await run(trimmed.url, run_input(thread, "count 50"))
+        last = [await run(trimmed.url, run_input(thread, "count 50")) for _ in range(3)][-1]
         before = position_of(last[0].id) - 1
-        resumed, runs = await read_trimmed(server.url, thread, first[3].id, before)
+        resumed, runs = await read_trimmed(trimmed.url, thread, first[3].id, before)
     gap = next(event for event in runs[0] if event["type"] == "CUSTOM")
     assert (gap["name"], gap["value"]) == ("ambient:gap", {"after": position_of(first[3].id), "before": before})
     assert [frame.id for frame in resumed[: len(runs[0])]] == [""] * len(runs[0])
@@ -137,7 +144,7 @@ async def read_trimmed(url: str, thread: str, cursor: str, before: int) -> tuple
             return frames, runs
 
 
-async def test_f30_m2_a_reader_that_begins_while_retention_trims_is_not_refused(tmp_path: Path) -> None:
+async def test_f30_m2_a_reader_that_begins_while_retention_trims_is_not_refused(trimmed: Child) -> None:
     """Retention follows the end of a run, which is when the next client begins to read."""
     thread, refused, opened, is_over = new_id("thread"), list[bytes](), 0, False
 
@@ -148,14 +155,14 @@ async def test_f30_m2_a_reader_that_begins_while_retention_trims_is_not_refused(
                 refused.extend([] if stream.status == 200 else [await stream.body()])
                 opened += 1
 
-    with serving(tmp_path / "ambient.db", env={"AMBIENT_RETAIN": "20"}) as server, unless_hung():
-        url = f"{server.url}/threads/{thread}/events?until=idle"
-        first = await run(server.url, run_input(thread, "count 50"))
+    with unless_hung():
+        url = f"{trimmed.url}/threads/{thread}/events?until=idle"
+        first = await run(trimmed.url, run_input(thread, "count 50"))
         async with anyio.create_task_group() as tasks:
             for cursor in ("", first[3].id, "", first[3].id):
                 tasks.start_soon(read_again_and_again, url, cursor)
             for _ in range(40):
-                await run(server.url, run_input(thread, "count 50"))
+                await run(trimmed.url, run_input(thread, "count 50"))
             is_over = True
     assert opened > 40
     assert refused == []

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from ambient_runner.ledger import SqliteLedger
 from tests.e2e.server import AMBIENT
 from tests.e2e.talk import ending, events_of, history, new_id, numbers, run_input, split_runs, text_of
 from tests.machine_speed import unless_hung
@@ -101,9 +102,9 @@ async def check_prefix(url: str, thread: str, seen: list[Frame]) -> int:
 async def test_f15_a_damaged_database_is_refused_with_a_clear_error(tmp_path: Path, damage: str) -> None:
     """Not its tail but its head: the server does not start, says which file is damaged, and does not touch it."""
     with unless_hung():
-        with await start_server(tmp_path / "ambient.db") as server:
-            await check_usable(server.url, new_id("thread"))
         path = tmp_path / "ambient.db"
+        async with SqliteLedger(path):
+            pass  # Creates the file.
         content = path.read_bytes()
         path.write_bytes(content[:4096] if damage == "truncated" else b"\xff" * 4096 + content[4096:])
         harmed = path.read_bytes()

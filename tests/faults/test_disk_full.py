@@ -62,7 +62,7 @@ async def test_f14_a_full_disk_ends_no_run_twice_and_delivers_nothing_that_is_no
         readers = [Client(client.thread, [server.url]) for client in clients]
 
         async def post_and_follow(client: Client) -> None:
-            await client.post(run_input(client.thread, "count 3000 every 1ms"))
+            await client.post(run_input(client.thread, "count 2000 every 1ms"))
             await client.follow()
 
         async with anyio.create_task_group() as tasks:

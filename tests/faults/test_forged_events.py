@@ -27,7 +27,8 @@ Event = dict[str, Any]
 
 
 def start_server(directory: Path) -> Child:
-    return start(directory / "ambient.db", "forger=forging_agent:agent", cwd=Path(__file__).parent)
+    env = {"AMBIENT_STOP_GRACE": "0.5"}  # The runs that hang use it up.
+    return start(directory / "ambient.db", "forger=forging_agent:agent", env=env, cwd=Path(__file__).parent)
 
 
 async def forge(url: str, thread: str, streams: dict[str, list[Event]]) -> None:

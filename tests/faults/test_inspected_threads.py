@@ -58,7 +58,7 @@ THREADS: dict[str, tuple[str, int, list[dict[str, Any]]]] = {
         [snapshot(wide(90_000)), *(delta({"op": "replace", "path": f"/key{at}", "value": 0}) for at in range(500))],
     ),
     "patches with copies": ("events", 100, [snapshot({"a": wide(9_000)}), *[delta(*[COPY] * 10)] * 100]),
-    "many messages": ("messages", 80_000, [event for at in range(80_000) for event in message(at)]),
+    "many messages": ("messages", 40_000, [event for at in range(40_000) for event in message(at)]),
 }
 """The route of the inspector, how many rows it returns at least, and the events of the agent."""
 

@@ -123,7 +123,7 @@ async def test_f01_a_killed_server_loses_nothing_and_leaves_no_run_open(tmp_path
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice, store = random.Random(seed), tmp_path / "ambient.db"
-    kills, goal = 0, 200 if long else 5
+    kills, goal = 0, 200 if long else 4
     server = await anyio.to_thread.run_sync(start, store)
     try:
         while kills < goal:

@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from tests.e2e.server import start
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import events_of, history, new_id, numbers, run_input, text_of
 from tests.machine_speed import unless_hung
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.e2e.server import Child
     from tests.e2e.sse import Frame
 
 COUNT = 100
-COUNTING = f"count {COUNT} every 40ms"
-"""A run that lasts longer than all readers take to resume."""
 
 
 @pytest.fixture
-def size(request: pytest.FixtureRequest) -> tuple[int, int]:
-    """Number of threads, and of readers."""
-    return (50, 1000) if request.config.getoption("--long") else (10, 100)
+def size(long: bool) -> tuple[int, int, int]:
+    """Number of threads and of readers, and milliseconds between events: a run lasts longer than all readers take to resume."""
+    return (50, 1000, 40) if long else (10, 100, 20)
 
 
 @pytest.fixture(autouse=True)
@@ -41,17 +37,17 @@ def enough_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def begin(server: Child, thread: str, seen: dict[str, list[str]], dice: random.Random) -> None:
+async def begin(server: Child, thread: str, pace: int, seen: dict[str, list[str]], dice: random.Random) -> None:
     """Start a run on the thread and note the cursors of its first events."""
-    async with open_stream(f"{server.url}/", "POST", body=run_input(thread, COUNTING)) as stream:
+    async with open_stream(f"{server.url}/", "POST", body=run_input(thread, f"count {COUNT} every {pace}ms")) as stream:
         frames = await stream.read(dice.randrange(5, 30))
     seen[thread] = [frame.id for frame in frames if frame.id]
 
 
 async def test_f13_every_reader_that_resumes_gets_what_follows_its_cursor_once(
-    tmp_path: Path, size: tuple[int, int]
+    server: Child, size: tuple[int, int, int]
 ) -> None:
-    threads, readers = size
+    threads, readers, pace = size
     dice = random.Random(16)
     seen: dict[str, list[str]] = {}
     got: list[tuple[str, str, list[Frame]]] = []
@@ -61,10 +57,10 @@ async def test_f13_every_reader_that_resumes_gets_what_follows_its_cursor_once(
         async with open_stream(f"{url}/threads/{thread}/events?until=idle&snapshots=all", headers=headers) as stream:
             got.append((thread, cursor, [frame for frame in await stream.rest() if frame.id]))
 
-    with unless_hung(), start(tmp_path / "ambient.db") as server:
+    with unless_hung():
         async with anyio.create_task_group() as tasks:
             for _ in range(threads):
-                tasks.start_soon(begin, server, new_id("thread"), seen, dice)
+                tasks.start_soon(begin, server, new_id("thread"), pace, seen, dice)
         async with anyio.create_task_group() as tasks:
             for _ in range(readers):
                 thread = dice.choice(list(seen))

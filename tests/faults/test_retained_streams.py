@@ -78,11 +78,12 @@ def gaps_in(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.get("name") == "ambient:gap"]
 
 
-async def read_slowly(store: Path) -> list[list[Frame]]:
-    """Return what a slow client got of a thread that retention overtook: one stream, and a second one if the first ended incomplete."""
-    thread = new_id("thread")
+@pytest.fixture(scope="module")
+async def slow_streams(tmp_path_factory: pytest.TempPathFactory) -> list[list[Frame]]:
+    """What a slow client got of a thread that retention overtook: one stream, and a second one if the first ended incomplete."""
+    thread, store = new_id("thread"), tmp_path_factory.mktemp("slow") / "ambient.db"
     path = f"/threads/{thread}/events"
-    with start(store, env={"AMBIENT_RETAIN": str(RETAIN)}) as server:
+    with unless_hung(), start(store, env={"AMBIENT_RETAIN": str(RETAIN)}) as server:
         await run(server.url, run_input(thread, "count 100"))
         async with open_slow_stream(server.url, path) as stream:
             frames = await stream.read(5)
@@ -110,13 +111,11 @@ def objections(streams: Sequence[Sequence[Event]]) -> list[str | None]:
     return [json.loads(line)["error"] for line in done.stdout.splitlines()]
 
 
-async def test_f30_m2_a_slow_reader_learns_of_entries_that_retention_dropped(tmp_path: Path) -> None:
-    with unless_hung():
-        streams = await read_slowly(tmp_path / "ambient.db")
-    received = [frame for stream in streams for frame in stream]
+async def test_f30_m2_a_slow_reader_learns_of_entries_that_retention_dropped(slow_streams: list[list[Frame]]) -> None:
+    received = [frame for stream in slow_streams for frame in stream]
     assert missing_after(received) == []
     assert len(gaps_in(events_of(received))) == 1, "the reader was not slow enough for retention to overtake it"
-    for stream in streams:
+    for stream in slow_streams:
         split_runs(whole_runs(events_of(stream)))
 
 
@@ -125,10 +124,8 @@ async def test_f30_m2_a_slow_reader_learns_of_entries_that_retention_dropped(tmp
     not (CLIENTS / "node_modules" / "ag-ui-client-1.0").is_dir(),
     reason="run `npm install` in tests/e2e/clients for the official clients",
 )
-async def test_f30_m2_the_official_client_accepts_what_a_slow_reader_gets(tmp_path: Path) -> None:
-    with unless_hung():
-        streams = await read_slowly(tmp_path / "ambient.db")
-    assert objections([whole_runs(events_of(stream)) for stream in streams]) == [None] * len(streams)
+async def test_f30_m2_the_official_client_accepts_what_a_slow_reader_gets(slow_streams: list[list[Frame]]) -> None:
+    assert objections([whole_runs(events_of(stream)) for stream in slow_streams]) == [None] * len(slow_streams)
 
 
 async def chat(run: Run) -> AsyncGenerator[Any, None]:

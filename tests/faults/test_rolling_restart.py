@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.e2e.server import Child
     from tests.e2e.sse import Event
 
-CHATS = 6
+CHATS = 4
 ENV = {"AMBIENT_STOP_GRACE": "2"}
 
 

@@ -43,7 +43,7 @@ def newer_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of this program with one more migration."""
     root = tmp_path_factory.mktemp("newer")
     package = Path(ambient_runner.__file__).parent
-    shutil.copytree(package, root / "ambient_runner", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, root / "ambient_runner")
     migrations = root / "ambient_runner/ledger/sqlite/migrations"
     number = len(list(migrations.glob("*.sql"))) + 1
     (migrations / f"{number:04d}_newer.sql").write_text("CREATE TABLE newer (no INTEGER PRIMARY KEY);\n")

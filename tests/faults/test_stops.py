@@ -28,8 +28,12 @@ Pair = tuple["Child", "Child"]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    store = tmp_path_factory.mktemp("stops") / "ambient.db"
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stops") / "ambient.db"
+
+
+@pytest.fixture(scope="module")
+def pair(store: Path) -> Iterator[Pair]:
     with start(store) as a, start(store) as b:
         yield a, b
 
@@ -95,32 +99,31 @@ async def test_f21_a_stop_of_a_hanging_run_from_another_process_ends_it(pair: Pa
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 async def test_f21_a_stop_while_the_owner_is_dead_or_paused_ends_the_run_once(
-    tmp_path: Path, http: httpx.AsyncClient, fault: signal.Signals
+    pair: Pair, store: Path, http: httpx.AsyncClient, fault: signal.Signals
 ) -> None:
     """The stop comes after the owner died or froze. The run ends within two leases, whoever ends it, and once."""
-    store, thread = tmp_path / "ambient.db", new_id("thread")
+    thread, other = new_id("thread"), pair[0]
     with unless_hung():
         owner = await start_server(store)
         try:
-            with await start_server(store) as other:
-                poster, reader = Client(thread, [owner.url]), Client(thread, [other.url])
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(poster.post, run_input(thread, "hang"))
-                    await poster.has_received(3)
-                    tasks.start_soon(reader.follow)
-                    await reader.has_received(3)
-                    if fault == signal.SIGSTOP:
-                        await pause_outside_commit(owner, store)
-                    else:
-                        owner.signal(fault)
-                    with promised_within(2 * LEASE + 2):
-                        assert await stop(http, other.url, thread) in {200, 409}
-                        stored = await history(other.url, thread)
-                    if fault == signal.SIGSTOP:
-                        owner.signal(signal.SIGCONT)
-                check_clients([reader], stored)
-                await check_usable(other.url, thread)
-                (events, _) = split_runs(events_of(await history(other.url, thread)))
+            poster, reader = Client(thread, [owner.url]), Client(thread, [other.url])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poster.post, run_input(thread, "hang"))
+                await poster.has_received(3)
+                tasks.start_soon(reader.follow)
+                await reader.has_received(3)
+                if fault == signal.SIGSTOP:
+                    await pause_outside_commit(owner, store)
+                else:
+                    owner.signal(fault)
+                with promised_within(2 * LEASE + 2):
+                    assert await stop(http, other.url, thread) in {200, 409}
+                    stored = await history(other.url, thread)
+                if fault == signal.SIGSTOP:
+                    owner.signal(signal.SIGCONT)
+            check_clients([reader], stored)
+            await check_usable(other.url, thread)
+            (events, _) = split_runs(events_of(await history(other.url, thread)))
         finally:
             await anyio.to_thread.run_sync(owner.kill)
     assert ending(events) in {"cancelled", "run_abandoned"}

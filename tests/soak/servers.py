@@ -95,8 +95,10 @@ async def start_servers(store: Path) -> list[Server]:
     """Start servers A, B and C. The first one migrates the store."""
     servers = [Server(name, store, _free_port(), is_killable=name != "C") for name in "ABC"]
     try:
-        for server in servers:
-            await server.start()
+        await servers[0].start()
+        async with asyncio.TaskGroup() as tasks:
+            for server in servers[1:]:
+                tasks.create_task(server.start())
     except BaseException:
         await stop_servers(servers)
         raise

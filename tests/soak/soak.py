@@ -26,13 +26,18 @@ _CLOSING, _SHORTEST_CLOSING = 0.05, 10.0
 
 
 async def run_soak(
-    store: Path, *, seconds: float, seed: int, report: Callable[[World, str], None] = lambda world, text: None
+    store: Path,
+    *,
+    seconds: float,
+    seed: int,
+    chats: int = CHATS,
+    report: Callable[[World, str], None] = lambda world, text: None,
 ) -> World:
     """Run the soak. Starting the servers and comparing threads are a part of its time."""
     until = time.monotonic() + seconds - max(_SHORTEST_CLOSING, seconds * _CLOSING)
     servers = await start_servers(store)
     world = World(seed=seed, servers=servers, random=random.Random(seed))
-    world.chats = [Chat(world, number) for number in range(CHATS)]
+    world.chats = [Chat(world, number) for number in range(chats)]
     try:
         async with asyncio.TaskGroup() as tasks:
             sampler = tasks.create_task(_take_samples(world))
