@@ -29,6 +29,7 @@ from ambient_runner.protocol.events import (
     Raw,
     ReasoningMessageContent,
     ReasoningMessageEnd,
+    ReasoningMessageStart,
     RunAgentInput,
     RunError,
     RunFinished,
@@ -137,6 +138,59 @@ def test_a_secret_that_continues_after_a_tool_call_started_is_still_redacted() -
     start = ToolCallStart(tool_call_id="c", tool_call_name="t", parent_message_id="m")
     events = [text(SECRET[:9]), start, text(SECRET[9:]), TextMessageEnd(message_id="m")]
     assert fed(Redactor([SECRET]), events) == [start, text(REDACTED), TextMessageEnd(message_id="m")]
+
+
+def reasoning(*deltas: str) -> list[Event]:
+    """A reasoning message under the id `m`."""
+    start, end = ReasoningMessageStart(message_id="m", role="reasoning"), ReasoningMessageEnd(message_id="m")
+    return [start, *(ReasoningMessageContent(message_id="m", delta=delta) for delta in deltas), end]
+
+
+LONG_SECRET = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=1500))
+DIVIDED_SECRETS: dict[str, list[str]] = {
+    "in half": [SECRET[:9], SECRET[9:]],
+    "between words": ["the key is " + SECRET[:9], SECRET[9:] + " and no other"],
+    "in three parts": [SECRET[:5], SECRET[5:11], SECRET[11:]],
+    "before its last character": [SECRET[:-1], SECRET[-1]],
+    "a long one": [LONG_SECRET[:1000], LONG_SECRET[1000:]],
+    "of a known shape": ["ghp_aB3dE5gH7jK9mN1pQ2sT4", "vW6yZ8aB3dE5gH7jK9"],
+    "found before its end": ["ghp_aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9", "mN1pQ2sT4 and more"],
+}
+
+
+@pytest.mark.parametrize("how", ["one by one", "a batch each", "one batch", "in halves of the batch"])
+@pytest.mark.parametrize("parts", DIVIDED_SECRETS.values(), ids=DIVIDED_SECRETS)
+def test_a_secret_divided_between_reasoning_and_its_second_part_under_one_id_is_redacted(
+    parts: list[str], how: str
+) -> None:
+    """Clients append the second part to the first one, and so does the snapshot."""
+    redactor = Redactor([SECRET, LONG_SECRET])
+    messages = [reasoning(part) for part in parts]
+    events = [event for message in messages for event in message]
+    match how:
+        case "one by one":
+            out = fed(redactor, events)
+        case "a batch each":
+            out = [event for message in messages for event in redactor.feed_batch(message)]
+        case "one batch":
+            out = list(redactor.feed_batch(events))
+        case _:  # The second part begins in the batch of the first one.
+            out = [*redactor.feed_batch(events[:5]), *redactor.feed_batch(events[5:])]
+    result = joined(out)["m"]
+    assert REDACTED in result
+    assert Redactor([SECRET, LONG_SECRET]).redact_text(result) == result
+    assert "mN1pQ2sT4" not in result.replace(parts[0], "", 1)
+    assert [type(event) for event in out if not isinstance(event, ReasoningMessageContent)] == [
+        type(event) for event in events if not isinstance(event, ReasoningMessageContent)
+    ]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_reasoning_that_starts_again_without_a_secret_is_not_changed(batched: bool) -> None:
+    events = [*reasoning("I think of sk-", "live"), *reasoning("stock, ", "and of sk-live-"), *reasoning("animals.")]
+    redactor = Redactor([SECRET])
+    out = redactor.feed_batch(events) if batched else fed(redactor, events)
+    assert joined(out) == joined(events)
 
 
 def test_metadata_of_a_delta_is_sent_although_its_text_belongs_to_a_secret() -> None:

@@ -104,6 +104,13 @@ class HeldDeltas(Generic[_D]):
         """False if a delta has had more than its id and text."""
         self.replacement_count = 0
 
+    @classmethod
+    def after_text(cls, text: str) -> HeldDeltas[_D]:
+        """Return the deltas of a message that has ended in this text, in which is no secret."""
+        held = cls()
+        held._context = _last_context(text)
+        return held
+
     @property
     def held_count(self) -> int:
         return len(self._deltas)
@@ -146,9 +153,12 @@ class HeldDeltas(Generic[_D]):
         return self.flush(secrets)
 
     def flush(self, secrets: Secrets) -> list[_D]:
-        """Return all held deltas: the message has ended."""
+        """Return all held deltas: the message has ended. Text that follows nevertheless is searched together with the released token."""
+        ending = _last_context(self._context + self._text)
         deltas, self._deltas, self._is_cut, self._token_start = self._deltas, [], False, 0
-        return self._release(deltas, secrets)
+        released = self._release(deltas, secrets)
+        self._context = ending
+        return released
 
     def drop_unfinished(self) -> None:
         """Drop the word that the text ends in, if it is long enough for a secret: the message was cut off, and it may be half of one."""
@@ -230,6 +240,11 @@ class HeldDeltas(Generic[_D]):
         for start, stop, open_pattern in spans:
             if stop > before:
                 yield Span(max(0, start - before), stop - before, open_pattern)
+
+
+def _last_context(text: str) -> str:
+    """Return the token at the end of a text, up to a window, and the context before it."""
+    return text[max(0, held_start(text) - _CONTEXT_CHARS) :]
 
 
 def _replace_covered(lengths: Sequence[int], text: str, covered: Sequence[_Covered]) -> Iterator[str]:

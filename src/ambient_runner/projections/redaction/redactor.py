@@ -43,12 +43,13 @@ __all__ = ["Redactor"]
 _UNREDACTED_FIELDS = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
 _SLICE_ITEMS = 256
 """Members or items of a value that are searched at once."""
+_REASONING = "reasoning"
 _STREAM_KINDS: dict[type[Any], str] = {
     TextMessageContent: "text",
-    ReasoningMessageContent: "reasoning",
+    ReasoningMessageContent: _REASONING,
     ToolCallArgs: "call",
 }
-_ENDED_KINDS: dict[type[Any], str] = {TextMessageEnd: "text", ReasoningMessageEnd: "reasoning", ToolCallEnd: "call"}
+_ENDED_KINDS: dict[type[Any], str] = {TextMessageEnd: "text", ReasoningMessageEnd: _REASONING, ToolCallEnd: "call"}
 _STARTING_TYPES = frozenset({TextMessageStart, ReasoningMessageStart, ToolCallStart})
 _ENDING_TYPES = frozenset({RunFinished, RunError, MessagesSnapshot})
 """Types of events before which everything held back may have to be written: `_ends_all` decides."""
@@ -61,6 +62,7 @@ _PositionedGroups = list[tuple[int, "Sequence[Delta]"]]
 class _WholeItem(NamedTuple):
     """A message or call of which a batch has all deltas."""
 
+    key: _StreamKey
     positioned: _PositionedGroups
     text: str
 
@@ -75,12 +77,14 @@ class Redactor:
     `redact_value`.
     """
 
-    __slots__ = ("_clean_ids", "_searches", "_secrets", "_streams", "counts")
+    __slots__ = ("_clean_ids", "_ended_reasoning", "_searches", "_secrets", "_streams", "counts")
 
     def __init__(self, secrets: Iterable[str] | Secrets) -> None:
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self._streams: dict[_StreamKey, HeldDeltas[Any]] = {}
         """The open messages and calls, by kind and id."""
+        self._ended_reasoning: dict[_StreamKey, HeldDeltas[Any]] = {}
+        """Reasoning messages that ended: clients append to one what starts again under its id. Text gets another id then."""
         self._clean_ids: set[tuple[str, str | None]] = set()
         """Ids of messages and calls with their owners that contain no secret, so that they are not searched in every delta."""
         self._searches = self._secrets.searches
@@ -148,39 +152,60 @@ class Redactor:
             ends_all = kind in _ENDING_TYPES and _ends_all(event)
             if ended is not None:
                 positioned = open_items.pop(ended, None)
+                if positioned and any(item.key == ended for item in whole):
+                    self._release_whole(whole, released)  # The same reasoning for the second time.
                 if positioned and (text := self._whole_text(ended, positioned)) is not None:
-                    whole.append(_WholeItem(positioned, text))
+                    whole.append(_WholeItem(ended, positioned, text))
                 elif positioned:
                     self._feed_positioned(ended, positioned, released)
             elif ends_all:
+                self._release_whole(whole, released)
                 for key, positioned in open_items.items():
                     self._feed_positioned(key, positioned, released)
                 open_items.clear()
             is_unchanged = are_clean and not ends_all and ended not in self._streams
             released[at] = group if is_unchanged else self._feed_other(event, is_clean=are_clean)
+        self._release_whole(whole, released)
         for key, positioned in open_items.items():
             self._feed_positioned(key, positioned, released)
-        self._feed_whole(whole, released)
         return released
 
     def _whole_text(self, key: _StreamKey, positioned: _PositionedGroups) -> str | None:
         """Return the text of a message that ends in the batch, if its ids are clean and it is shorter than a window; else None."""
-        if key in self._streams or (key[1], positioned[0][1][0].subagent_run_id) not in self._clean_ids:
+        if (
+            key in self._streams
+            or key in self._ended_reasoning
+            or (key[1], positioned[0][1][0].subagent_run_id) not in self._clean_ids
+        ):
             return None
         text = "".join([delta.delta for _, group in positioned for delta in group])
         return text if len(text) < MAX_HELD_CHARS else None
 
-    def _feed_whole(self, items: Sequence[_WholeItem], released: list[Sequence[Event]]) -> None:
-        """Release the deltas of whole messages, divided as `feed` does. All are searched together, each alone only if there is a secret."""
-        has_secret = bool(items) and self._secrets.contains_secret(*[item.text for item in items])
-        for positioned, _ in items:
-            parts = divide_deltas(_flatten_groups(positioned))
-            _put_at_positions(self._redact_whole(parts) if has_secret else parts, positioned, released)
+    def _release_whole(self, items: list[_WholeItem], released: list[Sequence[Event]]) -> None:
+        """Release the deltas of whole messages, divided as `feed` does, and clear the list.
 
-    def _redact_whole(self, deltas: list[Delta]) -> list[Delta]:
+        All are searched together, each alone only if there is a secret.
+        """
+        has_secret = bool(items) and self._secrets.contains_secret(*[item.text for item in items])
+        for key, positioned, text in items:
+            parts = divide_deltas(_flatten_groups(positioned))
+            if has_secret:
+                parts = self._redact_whole(key, parts)
+            elif key[0] == _REASONING:
+                self._ended_reasoning[key] = HeldDeltas.after_text(text)
+            _put_at_positions(parts, positioned, released)
+        items.clear()
+
+    def _redact_whole(self, key: _StreamKey, deltas: list[Delta]) -> list[Delta]:
         stream = HeldDeltas[Any]()
         stream.is_plain = deltas[0].subagent_run_id is None
-        return self._release(_stream_of(deltas[0]), stream, stream.redact_whole(deltas, self._secrets))
+        redacted = self._release(key, stream, stream.redact_whole(deltas, self._secrets))
+        self._keep_ended(key, stream)
+        return redacted
+
+    def _keep_ended(self, key: _StreamKey, stream: HeldDeltas[Any]) -> None:
+        if key[0] == _REASONING:
+            self._ended_reasoning[key] = stream
 
     def _feed_positioned(self, key: _StreamKey, positioned: _PositionedGroups, released: list[Sequence[Event]]) -> None:
         """Feed the deltas of one message or call, and put what is released at their positions.
@@ -239,7 +264,7 @@ class Redactor:
         """Feed deltas of one stream. Of those that are alike, only the first is looked at for other fields."""
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = HeldDeltas[Any]()
+            stream = self._streams[key] = self._ended_reasoning.pop(key, None) or HeldDeltas[Any]()
         if _has_other_fields(deltas[0]) if are_alike else any(map(_has_other_fields, deltas)):
             stream.is_plain = False
         return self._release(key, stream, stream.feed(deltas, self._secrets))
@@ -271,7 +296,11 @@ class Redactor:
 
     def _flush_stream(self, key: _StreamKey) -> list[Event]:
         stream = self._streams.pop(key, None)
-        return self._flush(key, stream) if stream else []
+        if stream is None:
+            return []
+        released = self._flush(key, stream)
+        self._keep_ended(key, stream)
+        return released
 
     def _flush(self, key: _StreamKey, stream: HeldDeltas[Any]) -> list[Event]:
         return self._release(key, stream, stream.flush(self._secrets))
