@@ -232,6 +232,15 @@ def test_a_subagent_starts_once_and_ends_once() -> None:
     )
 
 
+def test_a_call_whose_parent_is_no_assistant_message_gets_a_message_of_its_own() -> None:
+    """Clients made a second message with the id of the reasoning."""
+    thought = [e.ReasoningMessageStart(message_id="m"), e.ReasoningMessageEnd(message_id="m")]
+    assert repair(*thought, *call("c", parent="m"), FINISHED) == (
+        [*thought, *call("c"), FINISHED],
+        {"tool-parent": 1},
+    )
+
+
 def test_an_unknown_parent_subagent_is_left_out() -> None:
     orphan = e.SubagentStarted(subagent_run_id="s1", name="helper", parent_subagent_run_id="ghost")
     assert repair(orphan) == ([e.SubagentStarted(subagent_run_id="s1", name="helper")], {"subagent-parent": 1})

@@ -105,6 +105,10 @@ class IdAllocator:
         """Return True if the id names a user message, which an agent must not change."""
         return message_id in self._user_message_ids
 
+    def may_be_text(self, message_id: str) -> bool:
+        """Return False if the id names reasoning, an activity or a result of this run."""
+        return self._messages.get(message_id, "text") == "text"
+
     def message_id(self, kind: MessageKind, message_id: str) -> str:
         """Return the client's id for a message of this run."""
         if not self._renamed_messages:  # As nearly always.

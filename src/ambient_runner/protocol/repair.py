@@ -322,8 +322,11 @@ class Repairer:
         return None
 
     def _with_valid_parent(self, event: e.ToolCallStart) -> e.ToolCallStart:
-        """Return the call with a parent message of the same owner; a call of another owner gets a message of its own."""
+        """Return the call with an assistant message of the same owner as its parent; any other call gets a message of its own."""
         owners, parent = self._open_items.message_owners, event.parent_message_id
+        if parent is not None and not self._ids.may_be_text(parent):
+            self._count_repair("tool-parent")
+            return replace(event, parent_message_id=None)
         if parent not in owners or owners[parent] == event.subagent_run_id:
             return event
         if event.subagent_run_id is None and event.tool_call_id not in self._open_items.call_owners:
