@@ -248,7 +248,7 @@ class PatchConflict(Refused):
 
 
 class StaleCursor(Refused):
-    """The cursor is of another thread, or from before this one was deleted. Start again without a cursor."""
+    """The cursor is of another thread, or from before this one was deleted or a backup was restored. Start again without a cursor."""
 
     code = "stale_cursor"
     status = 409

@@ -60,7 +60,7 @@ FAULTS = {
     "F10": Fault("Redis acknowledges a write, then times out", "nothing twice in a replay", _OWED),
     "F11": Fault(
         "100 clients that do not read",
-        "memory is flat; others are not slower; the slow ones are disconnected and can resume",
+        "at most 1 MiB each, besides the body of a plain response; others are hardly slower; the slow ones are disconnected and can resume",
     ),
     "F12": Fault(
         "many idle streams beside active runs; no file descriptors left", "a bound per stream; the server recovers"
@@ -86,8 +86,8 @@ FAULTS = {
         "one terminal event",
     ),
     "F22": Fault(
-        "poison events: lone surrogates, NUL, NaN, cycles, depth 10,000, 50 MB, no event at all",
-        "dropped, or the run ends cleanly",
+        "poison events: lone surrogates, NUL, NaN, cycles, depth 10,000, 50 MB, no event at all; snapshots and open items by the thousand",
+        "dropped, or the run ends cleanly; no long pause",
     ),
     "F23": Fault(
         "requests of 300 MB, declared or in chunks, a million messages, a gzip bomb", "refused early; memory is flat"
@@ -104,8 +104,8 @@ FAULTS = {
     ),
     "F27": Fault("a rolling restart under load", "no message and no event is lost"),
     "F28": Fault(
-        "a newer program migrates the store while an older one runs",
-        "refused; nothing is written with an unknown schema",
+        "a newer program migrates the store while an older one runs; a thread whose record and entries disagree or cannot be decoded",
+        "refused; nothing is written with an unknown schema; the thread is 503 `thread_damaged`",
     ),
     "F29": Fault("random faults for MINUTES minutes", "nothing lost, no growth", "`make soak`"),
     "F30": Fault("retention trims a thread while it is read", "the gap is announced"),
@@ -125,6 +125,10 @@ FAULTS = {
     ),
     "M13": Fault("an id with a line feed at its end; another Host", "refused"),
     "M14": Fault("a backup is restored under clients that have cursors", "409, never other events"),
+    "M15": Fault(
+        "requests with trailers, an offer to upgrade, an absolute target, or bytes that are no HTTP",
+        "the app gets one valid request, or the client a 400",
+    ),
 }
 """F: the list of faults of durable streams. M: what one client, one agent or an operator could do to a whole server."""
 

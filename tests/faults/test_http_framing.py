@@ -35,7 +35,7 @@ TRAILERS = b"X-User: admin\r\nHost: evil.example\r\nExpect: 100-continue\r\n\r\n
 
 
 @pytest.mark.parametrize("parts", [(CHUNKED + TRAILERS,), (CHUNKED, TRAILERS)], ids=["at once", "later"])
-async def test_trailers_are_no_headers(parts: tuple[bytes, ...]) -> None:
+async def test_m15_trailers_are_no_headers(parts: tuple[bytes, ...]) -> None:
     """Those in the packet of the head were headers for `authorize=` too, as RFC 9110 6.5.1 forbids."""
     app = RecordingApp()
     async with served(app) as server, server.connect() as client:
@@ -45,7 +45,7 @@ async def test_trailers_are_no_headers(parts: tuple[bytes, ...]) -> None:
     assert app.requests == [({"host": "127.0.0.1", "transfer-encoding": "chunked"}, b"{}")]
 
 
-async def test_headers_after_trailers_are_those_of_the_next_request() -> None:
+async def test_m15_headers_after_trailers_are_those_of_the_next_request() -> None:
     app = RecordingApp()
     async with served(app) as server, server.connect() as client:
         await client.send(CHUNKED + TRAILERS + b"GET / HTTP/1.1\r\n" + HOST + b"X-User: ann\r\n\r\n")
@@ -68,7 +68,7 @@ OFFERING_CHUNKED = (
 
 
 @pytest.mark.parametrize("request_bytes", [OFFERING, OFFERING_CHUNKED], ids=["length", "chunked"])
-async def test_the_body_after_an_offer_to_upgrade_is_read_wherever_packets_begin(request_bytes: bytes) -> None:
+async def test_m15_the_body_after_an_offer_to_upgrade_is_read_wherever_packets_begin(request_bytes: bytes) -> None:
     """The offer was found only within one packet: a cut in the word `Upgrade` lost the body."""
     app = RecordingApp()
     async with served(app) as server, server.connect() as client:
@@ -86,7 +86,7 @@ async def test_the_body_after_an_offer_to_upgrade_is_read_wherever_packets_begin
     assert not any("x-user" in headers for headers, _ in app.requests)
 
 
-async def test_pipelined_requests_may_each_offer_to_upgrade() -> None:
+async def test_m15_pipelined_requests_may_each_offer_to_upgrade() -> None:
     """Only the first head of a packet was looked at."""
     app = RecordingApp()
     plain = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -98,7 +98,7 @@ async def test_pipelined_requests_may_each_offer_to_upgrade() -> None:
 
 
 @pytest.mark.parametrize("cut", [60, len(OFFERING)])
-async def test_a_connection_that_ends_with_the_request_may_offer_to_upgrade(cut: int) -> None:
+async def test_m15_a_connection_that_ends_with_the_request_may_offer_to_upgrade(cut: int) -> None:
     app = RecordingApp()
     closing = OFFERING.replace(b"Connection: ", b"Connection: close, ")
     async with served(app) as server, server.connect() as client:
@@ -109,7 +109,7 @@ async def test_a_connection_that_ends_with_the_request_may_offer_to_upgrade(cut:
     assert [body for _, body in app.requests] == [BODY]
 
 
-async def test_an_offer_to_upgrade_does_not_change_the_other_headers() -> None:
+async def test_m15_an_offer_to_upgrade_does_not_change_the_other_headers() -> None:
     app = RecordingApp()
     async with served(app) as server, server.connect() as client:
         await client.send(OFFERING)
@@ -127,7 +127,7 @@ async def test_an_offer_to_upgrade_does_not_change_the_other_headers() -> None:
     ]
 
 
-async def test_a_body_is_not_searched_for_an_offer_to_upgrade() -> None:
+async def test_m15_a_body_is_not_searched_for_an_offer_to_upgrade() -> None:
     """The text was changed in a body behind empty lines, which may come before a request."""
     app = RecordingApp()
     body = b"\r\nUpgrade: h2c\r\n\r\n"
@@ -138,14 +138,14 @@ async def test_a_body_is_not_searched_for_an_offer_to_upgrade() -> None:
 
 
 @pytest.mark.parametrize("target", ["http://evil.example/thread/list", "http://127.0.0.1@evil.example/thread/list"])
-async def test_the_host_of_an_absolute_target_counts(target: str) -> None:
+async def test_m15_the_host_of_an_absolute_target_counts(target: str) -> None:
     """RFC 9112, 3.2.2: the `Host` header is ignored then. The host check read the header only."""
     async with served(our_app()) as server, server.connect() as client:
         await client.send(b"GET %b HTTP/1.1\r\n" % target.encode() + HOST + b"\r\n")
         assert (await client.read_response())[0] == 403
 
 
-async def test_an_absolute_target_for_this_machine_is_served() -> None:
+async def test_m15_an_absolute_target_for_this_machine_is_served() -> None:
     async with served(our_app()) as server, server.connect() as client:
         await client.send(b"GET http://127.0.0.1:8000/thread/list HTTP/1.1\r\n" + HOST + b"\r\n")
         assert (await client.read_response())[0] == 200
@@ -166,7 +166,7 @@ MALFORMED_REQUESTS = {
 
 
 @pytest.mark.parametrize("name", MALFORMED_REQUESTS)
-async def test_a_request_that_is_no_http_gets_an_error_as_all_others(name: str) -> None:
+async def test_m15_a_request_that_is_no_http_gets_an_error_as_all_others(name: str) -> None:
     """It got a line of plain text that did not say what to do."""
     async with served(our_app()) as server, server.connect() as client:
         await client.send(MALFORMED_REQUESTS[name])

@@ -23,7 +23,7 @@ def test_m10_ambient_serve_refuses_headers_without_end(server: Child) -> None:
 
 
 @pytest.mark.parametrize("is_split", [False, True])
-def test_a_request_that_offers_http2_is_answered_as_http1(server: Child, is_split: bool) -> None:
+def test_m15_a_request_that_offers_http2_is_answered_as_http1(server: Child, is_split: bool) -> None:
     """Java's client and `curl --http2` offer it with every first request; the parser then read no body."""
     body = b'{"threadId": "%s", "messages": [{"role": "user", "content": "say hi"}]}' % new_id("thread").encode()
     head = (

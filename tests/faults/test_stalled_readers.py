@@ -226,7 +226,7 @@ async def test_f11_m5_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_s
             assert (memory_of(server) - before) / READERS <= MIB
             beside = await cpu_of_a_run(server)
             assert await metric(server, "ambient_streams_open") == READERS
-    # A tenth is what we promise; a busy machine measures no better than this.
+    # 30 %: a busy machine measures no better.
     assert beside <= alone * 1.3 + 3
 
 
