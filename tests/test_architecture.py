@@ -172,16 +172,16 @@ MODULE_WORDS = frozenset(
     commands commit committer composer conditions config connect connection containment content context copilotkit cors credential
     credentials damage decisions decode deferred delta deltas demo descriptor detection dir direct directory doctor driver dropped edits
     elicitations elsewhere emitted encode encoded encodings end entries environment erasure error errors event events execution export
-    exporter exposure external facts fanout feedback fetch file files folds fork form format frame frames framing garbage gateway git grants
-    graph guard guessability header headers held history home hooks host http identity ids import index input inside instrumentation
+    exporter exposure external facts fanout feedback fetch file files flush folds fork form format frame frames framing garbage gateway git
+    grants graph guard guessability header headers held history home hooks host http identity ids import index input inside instrumentation
     interrupt interrupts isolate isolation items jobs json keyed known langgraph large launch layout ledger lenient limits lines loader
     local locks log logging login logins loop lowering main maintenance manifest mcp memory message messages metadata metrics middleware
-    migration models modes monitor multi names needles open option options origins orphan outage outcome outcomes page parsers parsing parts
-    patch patterns pending
+    migration models modes monitor multi names needles notifier open option options origins orphan outage outcome outcomes page parsers
+    parsing parts patch patterns pending
     permission permissions pipeline pipes platform playback pointer pool predict private process processes product profiles program
     projections projectors prompt protocol provider pydantic queries read reader reaper reattach recent recording records redaction redactor
-    registry relay remote render repair replay repos request reserved responses results routes row rpc rules run runner runs runtime safe
-    safety sandbox scheduler schema schemas sdk search secret secrets send serve server services session sessions settings setup shared
+    registry relay release remote render repair replay repos request reserved responses results routes row rpc rules run runner runs runtime
+    safe safety sandbox scheduler schema schemas sdk search secret secrets send serve server services session sessions settings setup shared
     single snapshots socket sources span spans spawn sqlite start starter state status stdio storable store strands stream streamed strict
     string subagents suggestions summaries sync system telemetry terminal testing text thread threaded threads title tool toolkit tools
     toolset tracing transcript translate trees turns types uploads url usage user values variables verify view wal withdrawn work worker

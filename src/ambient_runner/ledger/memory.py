@@ -28,9 +28,10 @@ from ambient_runner.errors import (
 )
 from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.batches import slice_batch, take_batches
-from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler
+from ambient_runner.ledger.buffered_writer import Append, BufferedWriter
 from ambient_runner.ledger.facts import batch_key, check_facts
-from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail, ReleaseNotifier
+from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail
+from ambient_runner.ledger.flush_scheduler import FlushScheduler
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     RUNTIME,
@@ -45,6 +46,7 @@ from ambient_runner.ledger.records import (
     ThreadLabels,
     new_epoch,
 )
+from ambient_runner.ledger.release_notifier import ReleaseNotifier
 from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS, ChangeOrder, collect_changes
 from ambient_runner.ledger.thread_search import ThreadFilter
 
