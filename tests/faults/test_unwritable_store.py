@@ -157,7 +157,7 @@ class TestLockedStore:
                 with pytest.raises(LedgerError):
                     await ledger.acquire_lease(KEY._replace(id="other"), "run-2")
 
-    async def test_f07_m6_after_its_patience_the_run_is_lost_as_before(self, store: Path) -> None:
+    async def test_f07_m6_after_its_patience_the_run_is_lost(self, store: Path) -> None:
         async with SqliteLedger(store, patience=0.3) as ledger:
             async with running(ledger) as writer:
                 with unless_hung(), locked(store):
@@ -171,7 +171,7 @@ class TestLockedStore:
                 assert [run.key for run in await ledger.list_abandoned_runs()] == ["run-1"]
             assert await stored(ledger) == [b"started"]
 
-    async def test_f07_m6_an_idle_ledger_gets_well_by_itself(self, store: Path) -> None:
+    async def test_f07_m6_an_idle_ledger_recovers_by_itself(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
             with unless_hung():
                 with locked(store):
@@ -237,7 +237,7 @@ class TestLockedStore:
                     await writer.finish_run()
             assert await stored(other) == [b"started", b"a", b"b"]
 
-    async def test_f07_m6_a_lease_that_was_lost_meanwhile_is_lost(self, store: Path) -> None:
+    async def test_f07_m6_a_run_whose_lease_was_taken_over_meanwhile_writes_nothing(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
             async with running(ledger) as writer:
                 with unless_hung():

@@ -101,6 +101,6 @@ def test_growth_is_that_of_the_process_that_lived_longest() -> None:
     assert measure_growth(samples[:5]) is None
 
 
-def test_recovery_is_a_distribution() -> None:
+def test_recovery_times_are_reported_as_percentiles() -> None:
     assert describe_recoveries([1.0, 2.0, 3.0]) == "p50 2.00 s, p99 2.98 s (3 runs)"
     assert describe_recoveries([]) == "0 runs"
