@@ -1,4 +1,4 @@
-"""A server for the tests that only talk to it. Tests that harm a server start their own."""
+"""A server for the tests that only talk to it. Tests that inject a fault into a server start their own."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.machine_speed import HANG_SECONDS, unless_hung
 from .clients import CUT
 from .comparison import compare
 from .harness import Harness
-from .proxy import FaultProxy, Harm
+from .proxy import ConnectionFault, FaultProxy
 
 if TYPE_CHECKING:
     from tests.e2e.server import Child
@@ -50,7 +50,7 @@ async def test_f04_a_cut_at_every_byte_of_a_stream_is_resumed_exactly(server: Ch
         stored, size = await history(server.url, thread), await response_size(server.url, thread)
         async with proxy.listening() as url:
             for cut in range(1, size, step):
-                proxy.harm = Harm(cut_after=cut, how=kinds[cut % len(kinds)])
+                proxy.fault = ConnectionFault(cut_after=cut, how=kinds[cut % len(kinds)])
                 kept, is_whole = await read_until_cut(url, thread)
                 rest = [] if is_whole else await history(server.url, thread, after=kept[-1].id if kept else "")
                 cuts += not is_whole
@@ -66,10 +66,10 @@ async def test_f04_clients_behind_a_network_that_cuts_lose_nothing(server: Child
     with unless_hung():
         async with proxy.listening() as url:
             harness = Harness(urls=[url], history_url=server.url)
-            proxy.harm = Harm(cut_after=8_000, how="half-close", delay=0.005)
+            proxy.fault = ConnectionFault(cut_after=8_000, how="half-close", delay=0.005)
 
             async def cut_differently() -> None:
-                proxy.harm = Harm(cut_after=6_000, delay=0.002)
+                proxy.fault = ConnectionFault(cut_after=6_000, delay=0.002)
 
             await harness.run(cut_differently)
     assert proxy.cuts >= len(harness.clients)

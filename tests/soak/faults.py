@@ -1,4 +1,4 @@
-"""The faults of the soak, by name. Each is a function of the world; it returns False if there was nothing to harm at that moment."""
+"""The faults of the soak, by name. Each is a function of the world; it returns False if there was nothing to inject it into."""
 
 from __future__ import annotations
 
