@@ -38,19 +38,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         yield a, b
 
 
-async def at_both(
+async def post_to_both(
     pair: Pair, bodies: list[Event], headers: Mapping[str, str], note: Callable[[Answer], None] | None = None
 ) -> list[Answer]:
     """Fire the requests at the two servers in turn, all at once."""
     answers: list[Answer] = []
-    tell = note or answers.append
+    record = note or answers.append
 
     async def post(url: str, body: Event) -> None:
         async with open_stream(f"{url}/", "POST", body=body, headers=headers) as stream:
             if stream.status == 200:
-                tell((200, b"", await stream.rest()))
+                record((200, b"", await stream.rest()))
             else:
-                tell((stream.status, await stream.body(), []))
+                record((stream.status, await stream.body(), []))
 
     async with anyio.create_task_group() as tasks:
         for index, body in enumerate(bodies):
@@ -58,8 +58,8 @@ async def at_both(
     return answers
 
 
-async def both_histories(pair: Pair, thread: str) -> list[Frame]:
-    """The thread as both servers tell it, which must be the same."""
+async def read_same_history(pair: Pair, thread: str) -> list[Frame]:
+    """Return the thread, after a check that both servers return the same bytes."""
     a, b = [await history(server.url, thread) for server in pair]
     assert [frame.raw for frame in a] == [frame.raw for frame in b]
     return a
@@ -74,8 +74,8 @@ async def test_f20_reject_accepts_one_of_many_requests(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(10)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "reject"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "reject"})
+        frames = await read_same_history(pair, thread)
     assert sorted(status for status, _, _ in answers) == [200, *[409] * 9]
     assert all(b'"thread_busy"' in body for status, body, _ in answers if status == 409)
     assert [(ending(events), text_of(events)) for events in split_runs(events_of(frames))] == [
@@ -87,8 +87,8 @@ async def test_f20_queue_runs_them_one_after_another(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, f"count {number} every 5ms") for number in range(11, 19)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "queue"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "queue"})
+        frames = await read_same_history(pair, thread)
     assert [status for status, _, _ in answers] == [200] * 8
     runs = split_runs(events_of(frames))
     assert [ending(events) for events in runs] == ["success"] * 8
@@ -113,11 +113,11 @@ async def test_f20_queue_is_bounded(pair: Pair) -> None:
             await first.until("TEXT_MESSAGE_CONTENT")
             async with anyio.create_task_group() as tasks:
                 bodies = [run_input(thread, "hello") for _ in range(12)]
-                tasks.start_soon(at_both, pair, bodies, {"X-Ambient-On-Busy": "queue"}, note)
+                tasks.start_soon(post_to_both, pair, bodies, {"X-Ambient-On-Busy": "queue"}, note)
                 await full.wait()
                 assert [status for status, _, _ in answers] == [409] * 4
                 assert (await stop(pair[1], thread)).status_code == 200
-        runs = split_runs(events_of(await both_histories(pair, thread)))
+        runs = split_runs(events_of(await read_same_history(pair, thread)))
     assert [status for status, _, _ in answers[4:]] == [200] * 8
     assert [ending(events) for events in runs] == ["cancelled", *["success"] * 8]
 
@@ -126,8 +126,8 @@ async def test_f20_supersede_ends_each_run_before_the_next_begins(pair: Pair) ->
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 60 every 10ms") for _ in range(6)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "supersede"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "supersede"})
+        frames = await read_same_history(pair, thread)
     assert [status for status, _, _ in answers] == [200] * 6
     endings = [ending(events) for events in split_runs(events_of(frames))]
     assert endings == ["cancelled"] * 5 + ["success"]
@@ -137,8 +137,8 @@ async def test_f20_join_returns_the_same_run_to_everyone(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(8)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "join"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "join"})
+        frames = await read_same_history(pair, thread)
     assert len(split_runs(events_of(frames))) == 1
     expected = [frame.raw for frame in frames]
     assert [(status, [frame.raw for frame in got] == expected) for status, _, got in answers] == [(200, True)] * 8
@@ -194,8 +194,8 @@ async def test_f02_an_interrupt_of_one_process_is_answered_once_by_another(pair:
         asked = events_of(await run(pair[0].url, run_input(thread, "approve the deploy")))
         (interrupt,) = asked[-1]["outcome"]["interrupts"]
         entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
-        answers = await at_both(pair, [run_input(thread, resume=[entry]) for _ in range(4)], {})
-        runs = split_runs(events_of(await both_histories(pair, thread)))
+        answers = await post_to_both(pair, [run_input(thread, resume=[entry]) for _ in range(4)], {})
+        runs = split_runs(events_of(await read_same_history(pair, thread)))
     assert sorted(status for status, _, _ in answers) == [200, 409, 409, 409]
     assert [ending(events) for events in runs] == ["interrupt", "success"]
 
@@ -205,10 +205,10 @@ async def test_f19_one_key_at_both_is_one_run(pair: Pair) -> None:
     body = run_input(thread, "count 50 every 5ms")
     other = {**body, "messages": [{"id": new_id("user"), "role": "user", "content": "hello"}]}
     with unless_hung():
-        answers = await at_both(pair, [body] * 6, {"Idempotency-Key": key})
+        answers = await post_to_both(pair, [body] * 6, {"Idempotency-Key": key})
         replayed = await run(pair[1].url, body, headers={"Idempotency-Key": key})
-        refused = await at_both(pair, [other, other], {"Idempotency-Key": key})
-        frames = await both_histories(pair, thread)
+        refused = await post_to_both(pair, [other, other], {"Idempotency-Key": key})
+        frames = await read_same_history(pair, thread)
     expected = [frame.raw for frame in frames]
     assert len(split_runs(events_of(frames))) == 1
     assert [(status, [frame.raw for frame in got] == expected) for status, _, got in answers] == [(200, True)] * 6
@@ -246,7 +246,7 @@ async def test_f01_a_thread_is_not_idle_before_its_dead_run_is_closed(tmp_path: 
 
 
 async def pause_until_takeover(pair: Pair, thread: str, dice: random.Random) -> bool:
-    """Stop A at a random moment of its run and wait until B has closed the run. False when A fell asleep inside a commit."""
+    """Stop A at a random moment of its run and wait until B has closed the run. Return False when A was paused inside a commit."""
     a, b = pair
     async with open_stream(f"{b.url}/threads/{thread}/events") as watched:
         await watched.read(dice.randrange(5, 25))
@@ -258,7 +258,7 @@ async def pause_until_takeover(pair: Pair, thread: str, dice: random.Random) -> 
 
 
 async def continue_after_takeover(pair: Pair, dice: random.Random) -> bool:
-    """Stop A past its lease and continue it. Return False when A fell asleep inside a commit, which blocks the file and proves nothing."""
+    """Stop A past its lease and continue it. Return False when A was paused inside a commit, which blocks the file and proves nothing."""
     a, b = pair
     thread, taken, closed = new_id("thread"), list["Frame"](), False
     async with open_stream(f"{a.url}/", "POST", body=run_input(thread, COUNTING)) as stopped:
@@ -273,7 +273,7 @@ async def continue_after_takeover(pair: Pair, dice: random.Random) -> bool:
             return False
         seen = begun + await stopped.rest()
     last = await run(a.url, run_input(thread, "say awake again"))
-    frames = await both_histories(pair, thread)
+    frames = await read_same_history(pair, thread)
     assert frames == seen + taken + last
     runs = split_runs(events_of(frames))
     counted = text_of(runs[0])
@@ -291,4 +291,4 @@ async def test_f17_a_writer_woken_after_its_lease_cannot_append(pair: Pair) -> N
             proved += await continue_after_takeover(pair, dice)
         if proved == 2:
             break
-    assert proved, f"A fell asleep inside a commit {TRIES} times"
+    assert proved, f"A was paused inside a commit {TRIES} times"
