@@ -80,7 +80,7 @@ def gaps_in(events: Sequence[Event]) -> list[Event]:
 
 @pytest.fixture(scope="module")
 async def slow_streams(tmp_path_factory: pytest.TempPathFactory) -> list[list[Frame]]:
-    """What a slow client got of a thread that retention overtook: one stream, and a second one if the first ended incomplete."""
+    """The frames of a slow client of a thread that retention overtook: one stream, and a second one if the first ended incomplete."""
     thread, store = new_id("thread"), tmp_path_factory.mktemp("slow") / "ambient.db"
     path = f"/threads/{thread}/events"
     with unless_hung(), start(store, env={"AMBIENT_RETAIN": str(RETAIN)}) as server:
@@ -98,8 +98,8 @@ async def slow_streams(tmp_path_factory: pytest.TempPathFactory) -> list[list[Fr
     return streams
 
 
-def objections(streams: Sequence[Sequence[Event]]) -> list[str | None]:
-    """Return what the official client objects to in each stream."""
+def verify_with_official_client(streams: Sequence[Sequence[Event]]) -> list[str | None]:
+    """Return the error of the official client for each stream; None if it accepts the stream."""
     done = subprocess.run(
         ["node", "verify.mjs", "ag-ui-client-1.0"],
         cwd=CLIENTS,
@@ -125,7 +125,8 @@ async def test_f30_m2_a_slow_reader_learns_of_entries_that_retention_dropped(slo
     reason="run `npm install` in tests/e2e/clients for the official clients",
 )
 async def test_f30_m2_the_official_client_accepts_what_a_slow_reader_gets(slow_streams: list[list[Frame]]) -> None:
-    assert objections([whole_runs(events_of(stream)) for stream in slow_streams]) == [None] * len(slow_streams)
+    errors = verify_with_official_client([whole_runs(events_of(stream)) for stream in slow_streams])
+    assert errors == [None] * len(slow_streams)
 
 
 async def chat(run: Run) -> AsyncGenerator[Any, None]:
@@ -133,7 +134,7 @@ async def chat(run: Run) -> AsyncGenerator[Any, None]:
         yield event
 
 
-async def forget_everything(ledger: Ledger) -> None:
+async def trim_all_entries(ledger: Ledger) -> None:
     info = await ledger.get_thread(KEY)
     assert info is not None
     await ledger.trim_thread(KEY, Checkpoint(seq=info.last, body=ThreadView().to_checkpoint()))
@@ -144,7 +145,7 @@ async def test_f30_m2_a_follower_of_a_run_does_not_wait_for_an_end_that_was_drop
         started = await runner.start(request(user("u1")))
         with unless_hung():
             await runner.ledger.wait_released(KEY, HANG_SECONDS)
-            await forget_everything(runner.ledger)
+            await trim_all_entries(runner.ledger)
             with pytest.raises(StaleCursor):
                 await events_of_run(runner, started)
 
@@ -163,7 +164,7 @@ async def test_f30_m2_an_export_fails_when_entries_are_dropped_under_it(audience
         )
         async with aclosing(entries):
             await anext(entries)
-            await forget_everything(runner.ledger)
+            await trim_all_entries(runner.ledger)
             await run_once(runner, user("u3"))
             with pytest.raises(StaleCursor):
                 async for _ in entries:
