@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-import httpx
-
 from tests.e2e.sse import Stream, connect, open_stream, request_head
 from tests.e2e.talk import events_of, history, new_id, one_run, run, run_input
-from tests.machine_speed import HANG_SECONDS, unless_hung
+from tests.machine_speed import unless_hung
 
 from .clients import CUT
 from .comparison import compare
-from .harness import Harness
+from .harness import Harness, stop_run
 from .proxy import ConnectionFault, FaultProxy
 
 if TYPE_CHECKING:
@@ -83,8 +81,7 @@ async def test_f05_a_resume_of_a_resume_repeats_what_the_first_one_sent(server: 
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "hang")) as posted:
             begun = await posted.until("TEXT_MESSAGE_CONTENT")
             resumed = [await read_reopened(server.url, thread, begun[-1].id) for _ in range(3)]
-            async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
-                assert (await http.post("/interrupt", json={"threadId": thread})).status_code == 200
+            assert (await stop_run(server.url, thread)).status == 200
             rest = await posted.rest()
         last = await history(server.url, thread, after=begun[-1].id)
     assert resumed == [resumed[0]] * 3

@@ -7,35 +7,28 @@ import signal
 from typing import TYPE_CHECKING
 
 import anyio
-import httpx
-import pytest
 
 from tests.e2e.server import LEASE, start
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import ending, events_of, history, new_id, numbers, run, run_input, split_runs, text_of
-from tests.machine_speed import HANG_SECONDS, promised_within, scaled, unless_hung
+from tests.machine_speed import promised_within, scaled, unless_hung
+
+from .harness import stop_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.e2e.server import Child
     from tests.e2e.sse import Event, Frame
 
-Pair = tuple["Child", "Child"]
+    from .harness import Pair
+
 Answer = tuple[int, bytes, list["Frame"]]
 """Status, body when refused, frames when not."""
 TRIES = 6
 PACE = 0.04
 COUNTING = "count 100000 every 40ms"
 """Slow enough that a random moment lies between two commits more often than inside one."""
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    store = tmp_path_factory.mktemp("pair") / "ambient.db"
-    with start(store) as a, start(store) as b:
-        yield a, b
 
 
 async def post_to_both(
@@ -63,11 +56,6 @@ async def read_same_history(pair: Pair, thread: str) -> list[Frame]:
     a, b = [await history(server.url, thread) for server in pair]
     assert [frame.raw for frame in a] == [frame.raw for frame in b]
     return a
-
-
-async def stop(server: Child, thread: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
-        return await client.post("/interrupt", json={"threadId": thread})
 
 
 async def test_f20_reject_accepts_one_of_many_requests(pair: Pair) -> None:
@@ -116,7 +104,7 @@ async def test_f20_queue_is_bounded(pair: Pair) -> None:
                 tasks.start_soon(post_to_both, pair, bodies, {"X-Ambient-On-Busy": "queue"}, note)
                 await full.wait()
                 assert [status for status, _, _ in answers] == [409] * 4
-                assert (await stop(pair[1], thread)).status_code == 200
+                assert (await stop_run(pair[1].url, thread)).status == 200
         runs = split_runs(events_of(await read_same_history(pair, thread)))
     assert [status for status, _, _ in answers[4:]] == [200] * 8
     assert [ending(events) for events in runs] == ["cancelled", *["success"] * 8]
@@ -178,14 +166,14 @@ async def test_f21_a_run_here_is_stopped_there(pair: Pair) -> None:
     with unless_hung():
         async with open_stream(f"{pair[0].url}/", "POST", body=run_input(thread, "hang")) as stream:
             frames = await stream.until("TEXT_MESSAGE_CONTENT")
-            answer = await stop(pair[1], thread)
+            answer = await stop_run(pair[1].url, thread)
             frames += await stream.rest()
-        again = await stop(pair[1], thread)
-        unknown = await stop(pair[1], new_id("thread"))
+        again = await stop_run(pair[1].url, thread)
+        unknown = await stop_run(pair[1].url, new_id("thread"))
     (events,) = split_runs(events_of(frames))
-    assert (answer.status_code, ending(events)) == (200, "cancelled")
-    assert (again.status_code, again.json()["error"]["code"]) == (409, "nothing_running")
-    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_thread")
+    assert (answer.status, ending(events)) == (200, "cancelled")
+    assert (again.status, again.body["error"]["code"]) == (409, "nothing_running")
+    assert (unknown.status, unknown.body["error"]["code"]) == (404, "unknown_thread")
 
 
 async def test_f02_an_interrupt_of_one_process_is_answered_once_by_another(pair: Pair) -> None:
@@ -269,7 +257,7 @@ async def continue_after_takeover(pair: Pair, dice: random.Random) -> bool:
         finally:
             a.signal(signal.SIGCONT)
         if not closed:
-            await stop(a, thread)
+            await stop_run(a.url, thread)
             return False
         seen = begun + await stopped.rest()
     last = await run(a.url, run_input(thread, "say awake again"))
