@@ -22,6 +22,7 @@ from tests import e2e
 from tests.e2e.server import start
 from tests.e2e.sse import Truncated
 from tests.e2e.talk import TERMINALS, events_of, new_id, run, run_input, split_runs
+from tests.faults.comparison import position_of
 from tests.faults.slow_clients import open_slow_stream
 from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.world import KEY, ScriptedAgent, request, run_once, runner_of, said, user
@@ -47,25 +48,21 @@ async def read_to_the_cut(stream: Stream, last: int) -> tuple[list[Frame], bool]
     try:
         while frame := await stream.frame():
             frames.append(frame)
-            if frame.id and seq_of(frame) >= last:
+            if frame.id and position_of(frame.id) >= last:
                 return frames, False
     except Truncated:
         return frames, True
     raise AssertionError("a stream without an end ended as if it were complete")
 
 
-def seq_of(frame: Frame) -> int:
-    return int(frame.id.rpartition(".")[2])
-
-
-def seqs_of(frames: Sequence[Frame]) -> list[int]:
-    return [seq_of(frame) for frame in frames if frame.id]
+def positions_of(frames: Sequence[Frame]) -> list[int]:
+    return [position_of(frame.id) for frame in frames if frame.id]
 
 
 def missing_after(frames: Sequence[Frame]) -> list[tuple[int, int]]:
     """Return where the numbering jumps without a gap that says so, by more than the few entries of a run's start that no client gets."""
     announced = {gap["value"]["after"] for gap in gaps_in(events_of(frames))}
-    return [(a, b) for a, b in pairwise(seqs_of(frames)) if b - a > 5 and a not in announced]
+    return [(a, b) for a, b in pairwise(positions_of(frames)) if b - a > 5 and a not in announced]
 
 
 def whole_runs(events: Sequence[Event]) -> list[Event]:
@@ -88,7 +85,7 @@ async def slow_streams(tmp_path_factory: pytest.TempPathFactory) -> list[list[Fr
         async with open_slow_stream(server.url, path) as stream:
             frames = await stream.read(5)
             runs = [await run(server.url, run_input(thread, f"count {NUMBERS}")) for _ in range(RUNS)]
-            last = seq_of(runs[-1][-1])
+            last = position_of(runs[-1][-1].id)
             rest, was_cut = await read_to_the_cut(stream, last)
         streams = [[*frames, *rest]]
         if was_cut:
