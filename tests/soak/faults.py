@@ -182,9 +182,8 @@ async def stall_reader(world: World) -> bool:
     record, receipt = chat.thread, Receipt(is_follower=True)
     chat.next_command = _BURST
     try:
-        async with open_stalled(
-            f"{world.pick_server(world.random).url}/threads/{record.id}/events?snapshots=all"
-        ) as stream:
+        server = world.pick_server(world.random)
+        async with open_stalled(server.url, f"/threads/{record.id}/events?snapshots=all") as stream:
             if stream.status != 200:
                 return False
             record.receipts.append(receipt)
