@@ -18,11 +18,11 @@ from ambient_runner.ledger.sqlite.committer import Committer
 if TYPE_CHECKING:
     import sqlite3
 
+    from ambient_runner.ledger.commit_jobs import PublishedBatch
     from ambient_runner.ledger.records import CheckpointUpdate
-    from ambient_runner.ledger.sqlite.committer import CommitOutcome
 
 _NUMBERS = count(1)
-_store, _deliver = checkpoints.store_checkpoint, Committer._account_written  # pyright: ignore[reportPrivateUsage]
+_store, _account = checkpoints.store_checkpoint, Committer._account_written  # pyright: ignore[reportPrivateUsage]
 _is_last = False
 
 
@@ -43,14 +43,14 @@ def _store_and_die(connection: sqlite3.Connection, no: int, checkpoint: Checkpoi
     _is_last = is_it
 
 
-def _account_and_die(self: Committer, published: list[CommitOutcome]) -> None:
+def _account_and_die(self: Committer, published: list[PublishedBatch]) -> None:
     if _is_last:
         _die()
-    _deliver(self, published)  # pyright: ignore[reportArgumentType]
+    _account(self, published)
 
 
 def bridge() -> DemoBridge:
     """Return the demo agent, on a server that will die."""
     checkpoints.store_checkpoint = _store_and_die
-    Committer._account_written = _account_and_die  # pyright: ignore
+    Committer._account_written = _account_and_die  # pyright: ignore[reportPrivateUsage]
     return DemoBridge()

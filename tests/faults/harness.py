@@ -12,12 +12,14 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from tests.e2e.server import Child, start
+from tests.e2e.sse import open_stream
 from tests.e2e.talk import ending, events_of, history, new_id, numbers, run, run_input, split_runs, text_of
 from tests.machine_speed import unless_hung
 
@@ -29,8 +31,20 @@ if TYPE_CHECKING:
 
     from tests.e2e.sse import Event, Frame
 
-__all__ = ["Harness", "check_clients", "check_thread", "check_usable", "pause_outside_commit", "start_server"]
+__all__ = [
+    "Harness",
+    "Pair",
+    "StopAnswer",
+    "check_clients",
+    "check_thread",
+    "check_usable",
+    "pause_outside_commit",
+    "start_server",
+    "stop_run",
+]
 
+Pair = tuple[Child, Child]
+"""Two servers on one SQLite file: the fixture `pair`."""
 ROOT = Path(__file__).parent.parent.parent
 AGENTS = "tests.faults.agents"
 """Module of the agents that misbehave: `start_server(store, f"x={AGENTS}:poison")`."""
@@ -43,6 +57,20 @@ async def start_server(
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {"PYTHONPATH": path, **(env or {})}
     return await anyio.to_thread.run_sync(lambda: start(store, *agents, env=environment, options=options))
+
+
+class StopAnswer(NamedTuple):
+    """The response to a stop."""
+
+    status: int
+    body: Any
+
+
+async def stop_run(url: str, thread: str = "") -> StopAnswer:
+    """Ask a server to stop the run of a thread; without one, the only run."""
+    body = {"threadId": thread} if thread else {}
+    async with open_stream(f"{url}/interrupt", "POST", body=body) as stream:
+        return StopAnswer(stream.status, msgspec.json.decode(await stream.body()))
 
 
 async def pause_outside_commit(server: Child, store: Path) -> None:

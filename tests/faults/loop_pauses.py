@@ -10,17 +10,30 @@ import gc
 import time
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 
 from ambient_runner.cli.garbage_collection import GC_THRESHOLDS
+from tests.machine_speed import unless_hung
+from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
 
-__all__ = ["LoopPauses", "frozen_objects", "shortest_pause", "watch_loop_pauses"]
+    from ambient_runner.protocol.events import Event
+    from ambient_runner.runs.run import Run
+
+__all__ = [
+    "LoopPauses",
+    "WatchedRun",
+    "frozen_objects",
+    "run_watched",
+    "shortest_pause",
+    "shortest_pause_of_run",
+    "watch_loop_pauses",
+]
 
 _PACE = 0.001  # seconds
 _RETRIES = 4
@@ -89,6 +102,43 @@ async def shortest_pause(measure: Callable[[], Awaitable[float]], limit: float) 
             break
         shortest = min(shortest, await measure())
     return shortest
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedRun:
+    """A run during which the pauses of the event loop were measured."""
+
+    seen: list[Event]
+    """The events that clients got."""
+    state: Any
+    """The state of the thread as it was folded anew after the run; None if it was not."""
+    longest_pause: float  # seconds
+
+
+async def run_watched(events: Sequence[Any], *, folds_thread: bool = False) -> WatchedRun:
+    """Run an agent that yields these events without an await. With `folds_thread`, the thread is folded anew while the loop is watched."""
+
+    async def script(run: Run) -> AsyncIterator[Any]:
+        for event in events:
+            yield event
+
+    state = None
+    with unless_hung():
+        async with runner_of(ScriptedAgent(script)) as runner, watch_loop_pauses() as pauses:
+            seen = await run_once(runner, user("u1"))
+            if folds_thread:
+                runner.views.evict_thread(KEY)
+                state = (await runner.view_thread(KEY)).state.value
+        return WatchedRun(seen=seen, state=state, longest_pause=pauses.longest)
+
+
+async def shortest_pause_of_run(events: Sequence[Any], limit: float, *, folds_thread: bool = False) -> float:
+    """Return what `shortest_pause` does for runs of an agent that yields these events."""
+
+    async def measure() -> float:
+        return (await run_watched(events, folds_thread=folds_thread)).longest_pause
+
+    return await shortest_pause(measure, limit)
 
 
 def _cpu_slowness() -> float:

@@ -1,4 +1,4 @@
-"""A TCP proxy that harms the responses of a server: it delays them, cuts them after a number of bytes, or closes one direction only."""
+"""A TCP proxy that delays the responses of a server, cuts them after a number of bytes, or closes one direction only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["FaultProxy", "Harm"]
+__all__ = ["ConnectionFault", "FaultProxy"]
 
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Harm:
+class ConnectionFault:
     """The fault of one connection."""
 
     cut_after: float = math.inf
@@ -28,11 +28,11 @@ class Harm:
 
 
 class FaultProxy:
-    """Relays connections to a port of this machine. `harm` applies to those that begin from now on."""
+    """Relays connections to a port of this machine. `fault` applies to those that begin from now on."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.harm = Harm()
+        self.fault = ConnectionFault()
         self.cuts = 0
         self._relays: set[asyncio.Task[None]] = set()
 
@@ -54,18 +54,18 @@ class FaultProxy:
         self._relays.add(task)
         try:
             with suppress(ConnectionError, asyncio.CancelledError):
-                await self._relay(reader, writer, self.harm)
+                await self._relay(reader, writer, self.fault)
         finally:
             self._relays.discard(task)
             writer.transport.abort()
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, harm: Harm) -> None:
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fault: ConnectionFault) -> None:
         upstream, downstream = await asyncio.open_connection("127.0.0.1", self.port)
         requests = asyncio.ensure_future(_pump(reader, downstream))
         try:
-            if await _pump_harmed(upstream, writer, harm):
+            if await _pump_with_fault(upstream, writer, fault):
                 self.cuts += 1
-                await _end(writer, harm, requests)
+                await _end(writer, fault, requests)
         finally:
             downstream.transport.abort()
             requests.cancel()
@@ -78,21 +78,21 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         await writer.drain()
 
 
-async def _pump_harmed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, harm: Harm) -> bool:
+async def _pump_with_fault(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fault: ConnectionFault) -> bool:
     """Relay a response. Return True if it was cut."""
-    left = harm.cut_after
+    left = fault.cut_after
     while left > 0 and (chunk := await reader.read(_CHUNK)):
-        await asyncio.sleep(harm.delay)
+        await asyncio.sleep(fault.delay)
         writer.write(chunk[: int(min(left, len(chunk)))])
         await writer.drain()
         left -= len(chunk)
     return left <= 0
 
 
-async def _end(writer: asyncio.StreamWriter, harm: Harm, requests: asyncio.Future[None]) -> None:
-    if harm.how == "half-close":
+async def _end(writer: asyncio.StreamWriter, fault: ConnectionFault, requests: asyncio.Future[None]) -> None:
+    if fault.how == "half-close":
         writer.write_eof()
         await asyncio.wait([requests])  # the connection to the server stays until the client closes its own
-    elif harm.how == "close":
+    elif fault.how == "close":
         writer.close()
         await writer.wait_closed()

@@ -26,11 +26,15 @@ def open_stalled_socket(url: str, path: str, headers: Mapping[str, str] | None =
     address = urlsplit(url)
     assert address.hostname is not None
     client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-    client.connect((address.hostname, address.port))
-    client.sendall(
-        request_head("GET", path, {"Host": address.netloc, "Accept": "text/event-stream", **(headers or {})})
-    )
+    try:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        client.connect((address.hostname, address.port))
+        client.sendall(
+            request_head("GET", path, {"Host": address.netloc, "Accept": "text/event-stream", **(headers or {})})
+        )
+    except BaseException:
+        client.close()
+        raise
     return client
 
 

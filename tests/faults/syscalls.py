@@ -36,7 +36,7 @@ needs_strace = pytest.mark.skipif(
 def injected(pid: int, fault: str) -> Generator[None]:
     """Inject a fault into all threads of a process, in strace's syntax (`fdatasync:error=EIO`), for the time of a `with` block.
 
-    Raises: AssertionError if no system call was harmed meanwhile.
+    Raises: AssertionError if no system call was affected meanwhile.
     """
     calls = fault.partition(":")[0]
     with tempfile.NamedTemporaryFile("r") as log:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from tests.e2e.server import Child, start
 from tests.e2e.talk import ending, events_of, history, numbers, one_run, run, run_input, text_of
+from tests.faults.metrics import read_metrics
 from tests.machine_speed import HANG_SECONDS, unless_hung
 
 AGENT = "blocker=blocking_agent:agent"
@@ -35,16 +35,6 @@ def reports_in(child: Child) -> list[str]:
     return [record for record in records if "has blocked the server" in record]
 
 
-def counted(metrics: str, name: str) -> float:
-    (value,) = re.findall(rf"^{name} (\S+)$", metrics, re.MULTILINE)
-    return float(value)
-
-
-async def metrics_of(url: str) -> str:
-    async with httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS) as client:
-        return (await client.get("/metrics")).text
-
-
 async def test_f18_m7_a_blocked_loop_is_reported_once_with_its_stack_and_loses_nothing(tmp_path: Path) -> None:
     """Every other stream stood still for as long, and nothing said why."""
     streams: dict[str, list[dict[str, Any]]] = {}
@@ -59,7 +49,7 @@ async def test_f18_m7_a_blocked_loop_is_reported_once_with_its_stack_and_loses_n
             blocked = await block(child.url, f"sleep {BLOCK}")
         reports = reports_in(child)
         await block(child.url, "sleep 2 times 2", "often")
-        metrics = await metrics_of(child.url)
+        metrics = await read_metrics(child.url)
         # The other process looks for abandoned runs all the time: a lease that had lapsed would have ended these.
         stored = [events_of(await history(other.url, thread)) for thread in (*streams, "blocked")]
         again = await block(other.url, "sleep 0", "again")
@@ -74,8 +64,8 @@ async def test_f18_m7_a_blocked_loop_is_reported_once_with_its_stack_and_loses_n
     assert "asyncio.to_thread" in report
     assert "time.sleep(seconds)" in report
     assert "in agent" in report
-    assert counted(metrics, "ambient_loop_blocked_seconds_count") == 3
-    assert BLOCK < counted(metrics, "ambient_loop_blocked_seconds_sum") < HANG_SECONDS
+    assert metrics["ambient_loop_blocked_seconds_count"] == 3
+    assert BLOCK < metrics["ambient_loop_blocked_seconds_sum"] < HANG_SECONDS
     assert reports_in(other) == []
 
 
@@ -114,7 +104,7 @@ async def test_f18_m7_a_process_that_was_stopped_is_not_reported(tmp_path: Path)
             child.signal(signal.SIGSTOP)
             await anyio.sleep(2)  # The fault itself lasts for so long.
             child.signal(signal.SIGCONT)
-        metrics = await metrics_of(child.url)
+        metrics = await read_metrics(child.url)
     assert done
     assert reports_in(child) == []
-    assert counted(metrics, "ambient_loop_blocked_seconds_count") == 0
+    assert metrics["ambient_loop_blocked_seconds_count"] == 0

@@ -17,39 +17,16 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     TextMessageStart,
 )
-from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
-from tests.machine_speed import unless_hung
-from tests.world import ScriptedAgent, run_once, runner_of, user
+from tests.faults.loop_pauses import run_watched, shortest_pause_of_run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable
 
     from ambient_runner.protocol.events import Event
-    from ambient_runner.runs.run import Run
 
 pytestmark = pytest.mark.usefixtures("frozen_test_objects")
 
 MAX_PAUSE = 0.1  # seconds
-
-
-async def run_watched(events: Sequence[Any]) -> tuple[list[Event], float]:
-    """Return what clients got of an agent that yields these events without an await, and the longest pause of the event loop."""
-
-    async def script(run: Run) -> AsyncIterator[Any]:
-        for event in events:
-            yield event
-
-    with unless_hung():
-        async with runner_of(ScriptedAgent(script)) as runner, watch_loop_pauses() as pauses:
-            seen = await run_once(runner, user("u1"))
-        return seen, pauses.longest
-
-
-async def pause_of(events: Sequence[Any]) -> float:
-    async def measure() -> float:
-        return (await run_watched(events))[1]
-
-    return await shortest_pause(measure, MAX_PAUSE)
 
 
 def texts(count: int, version: int) -> list[dict[str, str]]:
@@ -72,7 +49,7 @@ SNAPSHOTS = {
 @pytest.mark.parametrize("name", SNAPSHOTS)
 async def test_f22_no_snapshot_of_an_agent_stops_the_server(name: str) -> None:
     """Nothing else ran during their conversion, their comparison and their corrections: 20 of 2,000 messages were one pause of 768 ms."""
-    assert await pause_of(SNAPSHOTS[name]) < MAX_PAUSE
+    assert await shortest_pause_of_run(SNAPSHOTS[name], MAX_PAUSE) < MAX_PAUSE
 
 
 OPENED: dict[str, list[Event]] = {
@@ -87,11 +64,11 @@ OPENED: dict[str, list[Event]] = {
 @pytest.mark.parametrize("name", OPENED)
 async def test_f22_the_end_of_a_run_that_left_thousands_of_items_open_does_not_stop_the_server(name: str) -> None:
     """All of them were closed at once, with the terminal event: 50,000 messages took 488 ms."""
-    assert await pause_of(OPENED[name]) < MAX_PAUSE
+    assert await shortest_pause_of_run(OPENED[name], MAX_PAUSE) < MAX_PAUSE
 
 
 async def test_f22_everything_that_was_left_open_is_closed_before_the_terminal_event() -> None:
-    seen, _ = await run_watched(OPENED["steps"][:1_000])
+    seen = (await run_watched(OPENED["steps"][:1_000])).seen
     finished = [event.step_name for event in seen if isinstance(event, StepFinished)]
     assert (finished, [type(event) for event in seen[-2:]]) == (
         [f"s{at}" for at in reversed(range(1_000))],

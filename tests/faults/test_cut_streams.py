@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-import httpx
-
 from tests.e2e.sse import Stream, connect, open_stream, request_head
 from tests.e2e.talk import events_of, history, new_id, one_run, run, run_input
-from tests.machine_speed import HANG_SECONDS, unless_hung
+from tests.machine_speed import unless_hung
 
 from .clients import CUT
 from .comparison import compare
-from .harness import Harness
-from .proxy import FaultProxy, Harm
+from .harness import Harness, stop_run
+from .proxy import ConnectionFault, FaultProxy
 
 if TYPE_CHECKING:
     from tests.e2e.server import Child
@@ -50,7 +48,7 @@ async def test_f04_a_cut_at_every_byte_of_a_stream_is_resumed_exactly(server: Ch
         stored, size = await history(server.url, thread), await response_size(server.url, thread)
         async with proxy.listening() as url:
             for cut in range(1, size, step):
-                proxy.harm = Harm(cut_after=cut, how=kinds[cut % len(kinds)])
+                proxy.fault = ConnectionFault(cut_after=cut, how=kinds[cut % len(kinds)])
                 kept, is_whole = await read_until_cut(url, thread)
                 rest = [] if is_whole else await history(server.url, thread, after=kept[-1].id if kept else "")
                 cuts += not is_whole
@@ -66,10 +64,10 @@ async def test_f04_clients_behind_a_network_that_cuts_lose_nothing(server: Child
     with unless_hung():
         async with proxy.listening() as url:
             harness = Harness(urls=[url], history_url=server.url)
-            proxy.harm = Harm(cut_after=8_000, how="half-close", delay=0.005)
+            proxy.fault = ConnectionFault(cut_after=8_000, how="half-close", delay=0.005)
 
             async def cut_differently() -> None:
-                proxy.harm = Harm(cut_after=6_000, delay=0.002)
+                proxy.fault = ConnectionFault(cut_after=6_000, delay=0.002)
 
             await harness.run(cut_differently)
     assert proxy.cuts >= len(harness.clients)
@@ -83,8 +81,7 @@ async def test_f05_a_resume_of_a_resume_repeats_what_the_first_one_sent(server: 
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "hang")) as posted:
             begun = await posted.until("TEXT_MESSAGE_CONTENT")
             resumed = [await read_reopened(server.url, thread, begun[-1].id) for _ in range(3)]
-            async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
-                assert (await http.post("/interrupt", json={"threadId": thread})).status_code == 200
+            assert (await stop_run(server.url, thread)).status == 200
             rest = await posted.rest()
         last = await history(server.url, thread, after=begun[-1].id)
     assert resumed == [resumed[0]] * 3

@@ -50,7 +50,7 @@ def truncate(wal: Path, dice: random.Random) -> None:
 
 
 def flip(wal: Path, dice: random.Random) -> None:
-    """Change one byte of its second half."""
+    """Flip one bit of its second half."""
     size = wal.stat().st_size
     with wal.open("r+b") as file:
         at = dice.randrange(size // 2, size)
@@ -107,9 +107,9 @@ async def test_f15_a_damaged_database_is_refused_with_a_clear_error(tmp_path: Pa
             pass  # Creates the file.
         content = path.read_bytes()
         path.write_bytes(content[:4096] if damage == "truncated" else b"\xff" * 4096 + content[4096:])
-        harmed = path.read_bytes()
+        damaged = path.read_bytes()
         command = [AMBIENT, "serve", "demo", "--port", "0", "--store", f"sqlite:///{path}"]
         done = await anyio.run_process(command, check=False, stderr=subprocess.STDOUT)
     assert done.returncode == 2
     assert (b"ambient.db" in done.stdout, b"Traceback" in done.stdout) == (True, False)
-    assert path.read_bytes() == harmed
+    assert path.read_bytes() == damaged

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,42 +12,20 @@ from tests.machine_speed import unless_hung
 
 from .clients import Client
 from .harness import check_thread, start_server
+from .small_disk import fill_disk, mounted_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 SIZE = 16 << 20
+"""Bytes of the small disk."""
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MiB in memory."""
-    if sys.platform != "linux" or os.geteuid():
-        pytest.skip("only root can mount the small file system that is filled here")
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(directory)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"the small file system cannot be mounted here: {done.stderr.strip()}")
-    try:
+    with mounted_disk(tmp_path / "disk", SIZE) as directory:
         yield directory
-    finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
-def fill(directory: Path) -> Path:
-    """Write a file until the disk is full. Return the file."""
-    ballast = directory / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        for size in (1 << 16, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
-    return ballast
 
 
 async def test_f14_a_full_disk_ends_no_run_twice_and_delivers_nothing_that_is_not_stored(
@@ -72,7 +47,7 @@ async def test_f14_a_full_disk_ends_no_run_twice_and_delivers_nothing_that_is_no
             for reader in readers:
                 tasks.start_soon(reader.follow)
                 await reader.has_received(20)
-            ballast = fill(small_disk)
+            ballast = fill_disk(small_disk)
             while "full" not in server.output and not clients[0].ended_runs:
                 await anyio.sleep(0.02)
             assert not any(client.ended_runs for client in clients), "a run ended although nothing could be stored"

@@ -152,7 +152,7 @@ async def test_f28_m1_every_fold_of_a_trimmed_thread_with_a_damaged_checkpoint_i
             await check_refused(client, caplog, *FOLDS)
 
 
-async def test_f28_m1_a_run_whose_record_is_ahead_of_the_entries_is_not_looked_for_again_and_again(
+async def test_f28_m1_a_run_whose_record_is_ahead_of_the_entries_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with server_on_damaged_thread(tmp_path, "UPDATE run SET last = last + 1000") as client:

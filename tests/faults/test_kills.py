@@ -62,7 +62,7 @@ def seen_ids(frames: list[Frame]) -> list[tuple[str, bytes]]:
     return [(frame.id, frame.raw) for frame in frames if frame.id]
 
 
-async def killed_at_random(server: Child, dice: random.Random) -> list[Talk]:
+async def run_and_kill(server: Child, dice: random.Random) -> list[Talk]:
     """Run every command at once and kill the server in the middle: sometimes before anything was seen."""
     talks = [Talk(command) for command in COMMANDS]
     async with anyio.create_task_group() as tasks:
@@ -82,8 +82,8 @@ async def is_known(url: str, thread: str) -> bool:
         return answer.status == 200
 
 
-async def recovered(url: str, talk: Talk) -> None:
-    """The thread after the restart: nothing seen is missing, one terminal event, usable."""
+async def check_recovered(url: str, talk: Talk) -> None:
+    """Check the thread after the restart: nothing seen is missing, one terminal event, usable."""
     if not await is_known(url, talk.thread):
         assert talk.seen == [], "a thread a client had seen is gone"
         return
@@ -100,11 +100,11 @@ async def recovered(url: str, talk: Talk) -> None:
     if talk.command.startswith("count"):
         text = text_of(events)
         assert text == numbers(text.count(" "))
-    await goes_on(url, talk, events_of(frames)[-1], how)
+    await check_continues(url, talk, events_of(frames)[-1], how)
 
 
-async def goes_on(url: str, talk: Talk, last: Event, how: str) -> None:
-    """A new run, or the answer to the question that is still open."""
+async def check_continues(url: str, talk: Talk, last: Event, how: str) -> None:
+    """Check that the thread can be used: by a new run, or by an answer to the open interrupt."""
     body = run_input(talk.thread, "say still here")
     if how == "interrupt":
         entries = [
@@ -128,12 +128,12 @@ async def test_f01_a_killed_server_loses_nothing_and_leaves_no_run_open(tmp_path
     try:
         while kills < goal:
             with unless_hung():
-                talks = await killed_at_random(server, dice)
+                talks = await run_and_kill(server, dice)
                 server = await anyio.to_thread.run_sync(start, store)
                 listening = time.monotonic()
                 async with anyio.create_task_group() as tasks:
                     for talk in talks:
-                        tasks.start_soon(recovered, server.url, talk)
+                        tasks.start_soon(check_recovered, server.url, talk)
             kills += 1
             seen, took = sum(len(talk.seen) for talk in talks), time.monotonic() - listening
             print(f"kill {kills}: {seen} frames seen, usable after {took:.2f} s (seed {seed})", flush=True)

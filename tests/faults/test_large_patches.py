@@ -18,14 +18,11 @@ from ambient_runner.projections.json_patch import PatchTooLarge, apply_patch, is
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import ActivityDelta, ActivitySnapshot, Custom, Event, StateDelta, StateSnapshot
 from ambient_runner.protocol.limits import MAX_PATCH_OPERATIONS
-from tests.faults.loop_pauses import shortest_pause, watch_loop_pauses
-from tests.machine_speed import cpu_ratio, unless_hung
-from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
+from tests.faults.loop_pauses import run_watched, shortest_pause_of_run
+from tests.machine_speed import cpu_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from ambient_runner.runs.run import Run
+    from collections.abc import Callable, Sequence
 
 pytestmark = pytest.mark.usefixtures("frozen_test_objects")
 
@@ -41,14 +38,6 @@ def nested(levels: int) -> dict[str, Any]:
     for _ in range(levels - 1):
         value = {"a": value}
     return value
-
-
-def agent_of(*events: Any) -> ScriptedAgent:
-    async def script(run: Run) -> AsyncIterator[Any]:
-        for event in events:
-            yield event
-
-    return ScriptedAgent(script)
 
 
 SHAPES: dict[str, tuple[Callable[[int], Any], Callable[[int], list[dict[str, Any]]]]] = {
@@ -111,29 +100,15 @@ def drops_of(events: Sequence[Event]) -> list[Any]:
 
 
 async def pause_of(*events: Any) -> float:
-    """Return the longest pause of the event loop during a run with these events."""
-
-    async def measure() -> float:
-        return (await run_watched(*events))[2]
-
-    return await shortest_pause(measure, MAX_PAUSE)
-
-
-async def run_watched(*events: Any) -> tuple[list[Event], Any, float]:
-    """Return what clients got of these events, the state after them folded anew, and the longest pause of the event loop."""
-    with unless_hung():
-        async with runner_of(agent_of(*events)) as runner, watch_loop_pauses() as pauses:
-            seen = await run_once(runner, user("u1"))
-            runner.views.evict_thread(KEY)
-            state = (await runner.view_thread(KEY)).state.value
-        return seen, state, pauses.longest
+    """Return the longest pause of the event loop during a run with these events, and the fold of its thread."""
+    return await shortest_pause_of_run(events, MAX_PAUSE, folds_thread=True)
 
 
 async def test_f24_m4_a_patch_of_100_000_operations_is_dropped_and_the_server_goes_on() -> None:
     """It stopped the event loop for more than a minute, and every later fold of the thread for half of that."""
     events = [StateSnapshot(snapshot={"a": 1}), StateDelta(delta=adds(100_000)), StateDelta(delta=adds(1))]
-    seen, state, _ = await run_watched(*events)
-    assert (drops_of(seen), state) == ([{"type": "STATE_DELTA", "reason": "too_large"}], {"a": 1, "key0": 0})
+    run = await run_watched(events, folds_thread=True)
+    assert (drops_of(run.seen), run.state) == ([{"type": "STATE_DELTA", "reason": "too_large"}], {"a": 1, "key0": 0})
     assert await pause_of(*events) < MAX_PAUSE
 
 
@@ -147,16 +122,16 @@ LONG_PATCHES: dict[str, Callable[[], object]] = {
 async def test_f24_m4_the_operations_of_a_patch_are_counted_before_it_is_converted(form: str) -> None:
     """The conversion of 500,000 operations stopped the event loop for up to 4 seconds."""
     patch = LONG_PATCHES[form]()
-    seen, state, _ = await run_watched(StateSnapshot(snapshot={"a": 1}), patch)
-    assert (drops_of(seen), state) == ([{"type": "STATE_DELTA", "reason": "too_large"}], {"a": 1})
+    run = await run_watched([StateSnapshot(snapshot={"a": 1}), patch], folds_thread=True)
+    assert (drops_of(run.seen), run.state) == ([{"type": "STATE_DELTA", "reason": "too_large"}], {"a": 1})
     assert await pause_of(patch) < MAX_PAUSE
 
 
 async def test_f24_m4_a_patch_of_an_activity_has_the_same_limit() -> None:
     activity = ActivitySnapshot(message_id="m", activity_type="plan", content={})
     long = ActivityDelta(message_id="m", activity_type="plan", patch=adds(MAX_PATCH_OPERATIONS + 1))
-    seen, _, _ = await run_watched(activity, long)
-    assert drops_of(seen) == [{"type": "ACTIVITY_DELTA", "reason": "too_large"}]
+    run = await run_watched([activity, long], folds_thread=True)
+    assert drops_of(run.seen) == [{"type": "ACTIVITY_DELTA", "reason": "too_large"}]
     assert await pause_of(activity, long) < MAX_PAUSE
 
 

@@ -5,34 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import anyio
-import httpx
-import pytest
 
 from tests.e2e.server import LEASE, start
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import history, new_id, run_input
-from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
+from tests.machine_speed import promised_within, unless_hung
+
+from .harness import stop_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.e2e.server import Child
 
-Pair = tuple["Child", "Child"]
+    from .harness import Pair
+
 COUNTING = "count 100000 every 5ms"
 RETRY_INTERVAL = 0.05
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("pair") / "ambient.db"
-
-
-@pytest.fixture(scope="module")
-def pair(store: Path) -> Iterator[Pair]:
-    with start(store) as a, start(store) as b:
-        yield a, b
 
 
 async def begin_and_leave(server: Child, thread: str) -> str:
@@ -51,11 +40,6 @@ async def status_of_post(server: Child, thread: str) -> int:
 async def wait_until_accepted(server: Child, thread: str) -> None:
     while await status_of_post(server, thread) != 200:
         await anyio.sleep(RETRY_INTERVAL)
-
-
-async def stop(server: Child, body: object = None) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=HANG_SECONDS) as client:
-        return await client.post(f"{server.url}/interrupt", json=body)
 
 
 async def test_m3_a_run_that_is_read_at_another_process_is_not_superseded(pair: Pair) -> None:
@@ -81,20 +65,20 @@ async def test_m3_a_stop_without_a_thread_finds_the_run_of_another_process(pair:
     a, b = pair
     thread = new_id("thread")
     with unless_hung():
-        assert (await stop(b, {})).status_code == 409
+        assert (await stop_run(b.url)).status == 409
         async with open_stream(f"{a.url}/", "POST", body=run_input(thread, COUNTING)) as stream:
             await stream.read(5)
-            answer = await stop(b, {})
-            assert answer.status_code == 200
+            answer = await stop_run(b.url)
+            assert answer.status == 200
             (*_, last) = await stream.rest()
-    assert answer.json()["threadId"] == thread
+    assert answer.body["threadId"] == thread
     assert last.event["outcome"] == {"type": "cancelled"}
 
 
-async def test_m3_the_readers_of_a_process_that_died_do_not_count(pair: Pair, store: Path) -> None:
+async def test_m3_the_readers_of_a_process_that_died_do_not_count(pair: Pair, pair_store: Path) -> None:
     a, _ = pair
     thread = new_id("thread")
-    with unless_hung(), start(store) as third:
+    with unless_hung(), start(pair_store) as third:
         cursor = await begin_and_leave(a, thread)
         async with open_stream(f"{third.url}/threads/{thread}/events", headers={"Last-Event-ID": cursor}) as resumed:
             await resumed.read(20)

@@ -114,7 +114,7 @@ async def test_m8_a_server_whose_file_is_gone_answers_503_and_ends_its_streams(
     assert store.exists() == (fault is not delete_with_its_log)
 
 
-async def test_m8_an_idle_server_notices_it(store: Path) -> None:
+async def test_m8_an_idle_server_notices_that_its_file_is_gone(store: Path) -> None:
     with start(store) as server, unless_hung():
         delete(store)
         async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:

@@ -22,6 +22,7 @@ from tests import e2e
 from tests.e2e.server import start
 from tests.e2e.sse import Truncated
 from tests.e2e.talk import TERMINALS, events_of, new_id, run, run_input, split_runs
+from tests.faults.comparison import position_of
 from tests.faults.slow_clients import open_slow_stream
 from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.world import KEY, ScriptedAgent, request, run_once, runner_of, said, user
@@ -47,25 +48,21 @@ async def read_to_the_cut(stream: Stream, last: int) -> tuple[list[Frame], bool]
     try:
         while frame := await stream.frame():
             frames.append(frame)
-            if frame.id and seq_of(frame) >= last:
+            if frame.id and position_of(frame.id) >= last:
                 return frames, False
     except Truncated:
         return frames, True
     raise AssertionError("a stream without an end ended as if it were complete")
 
 
-def seq_of(frame: Frame) -> int:
-    return int(frame.id.rpartition(".")[2])
-
-
-def seqs_of(frames: Sequence[Frame]) -> list[int]:
-    return [seq_of(frame) for frame in frames if frame.id]
+def positions_of(frames: Sequence[Frame]) -> list[int]:
+    return [position_of(frame.id) for frame in frames if frame.id]
 
 
 def missing_after(frames: Sequence[Frame]) -> list[tuple[int, int]]:
     """Return where the numbering jumps without a gap that says so, by more than the few entries of a run's start that no client gets."""
     announced = {gap["value"]["after"] for gap in gaps_in(events_of(frames))}
-    return [(a, b) for a, b in pairwise(seqs_of(frames)) if b - a > 5 and a not in announced]
+    return [(a, b) for a, b in pairwise(positions_of(frames)) if b - a > 5 and a not in announced]
 
 
 def whole_runs(events: Sequence[Event]) -> list[Event]:
@@ -80,7 +77,7 @@ def gaps_in(events: Sequence[Event]) -> list[Event]:
 
 @pytest.fixture(scope="module")
 async def slow_streams(tmp_path_factory: pytest.TempPathFactory) -> list[list[Frame]]:
-    """What a slow client got of a thread that retention overtook: one stream, and a second one if the first ended incomplete."""
+    """The frames of a slow client of a thread that retention overtook: one stream, and a second one if the first ended incomplete."""
     thread, store = new_id("thread"), tmp_path_factory.mktemp("slow") / "ambient.db"
     path = f"/threads/{thread}/events"
     with unless_hung(), start(store, env={"AMBIENT_RETAIN": str(RETAIN)}) as server:
@@ -88,7 +85,7 @@ async def slow_streams(tmp_path_factory: pytest.TempPathFactory) -> list[list[Fr
         async with open_slow_stream(server.url, path) as stream:
             frames = await stream.read(5)
             runs = [await run(server.url, run_input(thread, f"count {NUMBERS}")) for _ in range(RUNS)]
-            last = seq_of(runs[-1][-1])
+            last = position_of(runs[-1][-1].id)
             rest, was_cut = await read_to_the_cut(stream, last)
         streams = [[*frames, *rest]]
         if was_cut:
@@ -98,8 +95,8 @@ async def slow_streams(tmp_path_factory: pytest.TempPathFactory) -> list[list[Fr
     return streams
 
 
-def objections(streams: Sequence[Sequence[Event]]) -> list[str | None]:
-    """Return what the official client objects to in each stream."""
+def verify_with_official_client(streams: Sequence[Sequence[Event]]) -> list[str | None]:
+    """Return the error of the official client for each stream; None if it accepts the stream."""
     done = subprocess.run(
         ["node", "verify.mjs", "ag-ui-client-1.0"],
         cwd=CLIENTS,
@@ -125,7 +122,8 @@ async def test_f30_m2_a_slow_reader_learns_of_entries_that_retention_dropped(slo
     reason="run `npm install` in tests/e2e/clients for the official clients",
 )
 async def test_f30_m2_the_official_client_accepts_what_a_slow_reader_gets(slow_streams: list[list[Frame]]) -> None:
-    assert objections([whole_runs(events_of(stream)) for stream in slow_streams]) == [None] * len(slow_streams)
+    errors = verify_with_official_client([whole_runs(events_of(stream)) for stream in slow_streams])
+    assert errors == [None] * len(slow_streams)
 
 
 async def chat(run: Run) -> AsyncGenerator[Any, None]:
@@ -133,7 +131,7 @@ async def chat(run: Run) -> AsyncGenerator[Any, None]:
         yield event
 
 
-async def forget_everything(ledger: Ledger) -> None:
+async def trim_all_entries(ledger: Ledger) -> None:
     info = await ledger.get_thread(KEY)
     assert info is not None
     await ledger.trim_thread(KEY, Checkpoint(seq=info.last, body=ThreadView().to_checkpoint()))
@@ -144,7 +142,7 @@ async def test_f30_m2_a_follower_of_a_run_does_not_wait_for_an_end_that_was_drop
         started = await runner.start(request(user("u1")))
         with unless_hung():
             await runner.ledger.wait_released(KEY, HANG_SECONDS)
-            await forget_everything(runner.ledger)
+            await trim_all_entries(runner.ledger)
             with pytest.raises(StaleCursor):
                 await events_of_run(runner, started)
 
@@ -163,7 +161,7 @@ async def test_f30_m2_an_export_fails_when_entries_are_dropped_under_it(audience
         )
         async with aclosing(entries):
             await anext(entries)
-            await forget_everything(runner.ledger)
+            await trim_all_entries(runner.ledger)
             await run_once(runner, user("u3"))
             with pytest.raises(StaleCursor):
                 async for _ in entries:

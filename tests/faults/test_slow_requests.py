@@ -97,7 +97,7 @@ async def test_m10_headers_below_the_limit_are_accepted() -> None:
         assert await client.read_response() == (200, b'{"status":"healthy"}')
 
 
-async def test_m10_trailers_are_headers() -> None:
+async def test_m10_trailers_count_toward_the_limit_of_headers() -> None:
     """They come after the body, and were kept as headers are."""
     start = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
     async with served(our_app()) as server, server.connect() as client:

@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.server import start
 from tests.e2e.talk import new_id, run_input
 from tests.faults.harness import AGENTS, start_server
+from tests.faults.metrics import read_metric
 from tests.faults.slow_clients import open_slow_stream, open_stalled_socket
 from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
 
@@ -58,14 +59,6 @@ def cpu_of(server: Child) -> int:
 def sockets_of(server: Child) -> int:
     links = Path(f"/proc/{server.pid}/fd").iterdir()
     return sum(link.is_symlink() and str(link.readlink()).startswith("socket:") for link in links)
-
-
-async def metric(server: Child, name: str) -> float:
-    async with httpx.AsyncClient(timeout=HANG_SECONDS) as client:
-        text = (await client.get(f"{server.url}/metrics")).text
-    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-    assert found is not None
-    return float(found[1])
 
 
 async def wait_until_stable(read: Callable[[], int]) -> int:
@@ -175,7 +168,7 @@ async def test_f11_m5_a_plain_response_that_nobody_reads_costs_its_body_and_a_me
 
 async def test_f11_m5_a_plain_response_that_nobody_reads_is_cut_after_slow_reader(impatient: Child) -> None:
     """Only clients of event streams were disconnected: the connections of 50 clients were open for as long as they wished."""
-    server, already = impatient, await metric(impatient, DISCONNECTED)
+    server, already = impatient, await read_metric(impatient.url, DISCONNECTED)
     with unless_hung():
         paths = await store_large_content(server, new_id("thread"))
         before = await wait_until_stable(lambda: sockets_of(server))
@@ -188,7 +181,7 @@ async def test_f11_m5_a_plain_response_that_nobody_reads_is_cut_after_slow_reade
             with promised_within(2 * SLOW_READER + 1):
                 while sockets_of(server) > before:
                     await anyio.sleep(POLL_INTERVAL)
-        assert await metric(server, DISCONNECTED) - already == len(paths) * STALLED
+        assert await read_metric(server.url, DISCONNECTED) - already == len(paths) * STALLED
         for path in paths:
             assert len(await read_whole(server, path)) >= LARGE_BYTES
         assert "ASGI" not in server.output
@@ -196,7 +189,7 @@ async def test_f11_m5_a_plain_response_that_nobody_reads_is_cut_after_slow_reade
 
 async def test_f11_m5_a_client_that_reads_slowly_but_steadily_gets_the_whole_file(impatient: Child) -> None:
     """The server waits longer than `slow_reader` until it can send the next piece, because the kernel's buffers are large."""
-    server, already, thread = impatient, await metric(impatient, DISCONNECTED), new_id("thread")
+    server, already, thread = impatient, await read_metric(impatient.url, DISCONNECTED), new_id("thread")
     with unless_hung():
         await store_large_content(server, thread)
         async with open_slow_stream(server.url, f"/files/streamed?threadId={thread}") as stream:
@@ -206,7 +199,7 @@ async def test_f11_m5_a_client_that_reads_slowly_but_steadily_gets_the_whole_fil
                 if time.monotonic() < steady_until:
                     await anyio.sleep(SLOW_READER / 5)  # The pace of the client, not a wait.
         assert received == STREAMED_BYTES
-        assert await metric(server, DISCONNECTED) == already
+        assert await read_metric(server.url, DISCONNECTED) == already
 
 
 async def test_f11_m5_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_slower(tmp_path: Path) -> None:
@@ -220,12 +213,12 @@ async def test_f11_m5_a_reader_that_stalls_costs_a_mebibyte_and_nobody_else_is_s
                 tasks.start_soon(replay, server, thread)
         before = await wait_until_stable(lambda: memory_of(server))
         with stalled_readers(server, f"/threads/{thread}/events", READERS):
-            while await metric(server, "ambient_streams_open") < READERS:
+            while await read_metric(server.url, "ambient_streams_open") < READERS:
                 await anyio.sleep(POLL_INTERVAL)
             await wait_until_idle(server)
             assert (memory_of(server) - before) / READERS <= MIB
             beside = await cpu_of_a_run(server)
-            assert await metric(server, "ambient_streams_open") == READERS
+            assert await read_metric(server.url, "ambient_streams_open") == READERS
     # 30 %: a busy machine measures no better.
     assert beside <= alone * 1.3 + 3
 
@@ -239,13 +232,13 @@ async def test_f11_m5_a_reader_that_stalls_is_cut_after_slow_reader_although_the
         await count_up(server, thread)
         before = await wait_until_stable(lambda: sockets_of(server))  # The connections of the run are closing.
         with stalled_readers(server, f"/threads/{thread}/events", 10):
-            while await metric(server, "ambient_streams_open") < 10:
+            while await read_metric(server.url, "ambient_streams_open") < 10:
                 await anyio.sleep(POLL_INTERVAL)
             assert sockets_of(server) >= before + 10
             with promised_within(2 * SLOW_READER + 1):
-                while await metric(server, "ambient_streams_open"):
+                while await read_metric(server.url, "ambient_streams_open"):
                     await anyio.sleep(POLL_INTERVAL)
-            assert await metric(server, DISCONNECTED) == 10
+            assert await read_metric(server.url, DISCONNECTED) == 10
             # The connections are closed, although their clients still have not read.
             while sockets_of(server) > before:
                 await anyio.sleep(POLL_INTERVAL)

@@ -8,65 +8,38 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-import httpx
 import pytest
 
-from tests.e2e.server import LEASE, start
+from tests.e2e.server import LEASE
 from tests.e2e.talk import ending, events_of, history, new_id, run_input, split_runs
-from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
+from tests.machine_speed import promised_within, unless_hung
 
 from .clients import Client
-from .harness import check_clients, check_thread, check_usable, pause_outside_commit, start_server
+from .harness import check_clients, check_thread, check_usable, pause_outside_commit, start_server, stop_run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.e2e.server import Child
-
-Pair = tuple["Child", "Child"]
+    from .harness import Pair
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("stops") / "ambient.db"
-
-
-@pytest.fixture(scope="module")
-def pair(store: Path) -> Iterator[Pair]:
-    with start(store) as a, start(store) as b:
-        yield a, b
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=HANG_SECONDS) as client:
-        yield client
-
-
-async def stop(http: httpx.AsyncClient, url: str, thread: str) -> int:
-    return (await http.post(f"{url}/interrupt", json={"threadId": thread})).status_code
-
-
-async def test_f21_a_stop_before_the_start_is_refused_and_does_not_stop_the_run_that_follows(
-    pair: Pair, http: httpx.AsyncClient
-) -> None:
+async def test_f21_a_stop_before_the_start_is_refused_and_does_not_stop_the_run_that_follows(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
-        assert await stop(http, pair[0].url, thread) == 404
+        assert (await stop_run(pair[0].url, thread)).status == 404
         await check_usable(pair[0].url, thread)
-        assert [await stop(http, server.url, thread) for server in pair] == [409, 409]
+        assert [(await stop_run(server.url, thread)).status for server in pair] == [409, 409]
         await check_usable(pair[1].url, thread)
         assert len(split_runs(events_of(await history(pair[0].url, thread)))) == 2
 
 
-async def test_f21_stops_at_the_same_moment_everywhere_end_the_run_once(pair: Pair, http: httpx.AsyncClient) -> None:
+async def test_f21_stops_at_the_same_moment_everywhere_end_the_run_once(pair: Pair) -> None:
     """Ten stops at two servers, while the run counts: at least one succeeds, none fails otherwise, one terminal event."""
     thread, answers = new_id("thread"), Counter[int]()
     clients = [Client(thread, [server.url]) for server in pair]
 
     async def stop_too(url: str) -> None:
-        answers[await stop(http, url, thread)] += 1
+        answers[(await stop_run(url, thread)).status] += 1
 
     with unless_hung():
         async with anyio.create_task_group() as tasks:
@@ -81,17 +54,17 @@ async def test_f21_stops_at_the_same_moment_everywhere_end_the_run_once(pair: Pa
     assert set(answers) <= {200, 409}
 
 
-async def test_f21_a_stop_of_a_hanging_run_from_another_process_ends_it(pair: Pair, http: httpx.AsyncClient) -> None:
+async def test_f21_a_stop_of_a_hanging_run_from_another_process_ends_it(pair: Pair) -> None:
     thread = new_id("thread")
     client = Client(thread, [pair[0].url])
     with unless_hung():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.post, run_input(thread, "hang"))
             await client.has_received(3)
-            assert await stop(http, pair[1].url, thread) == 200
+            assert (await stop_run(pair[1].url, thread)).status == 200
         stored = await history(pair[1].url, thread)
         check_clients([client], stored)
-        assert await stop(http, pair[0].url, thread) == 409
+        assert (await stop_run(pair[0].url, thread)).status == 409
         await check_usable(pair[0].url, thread)
     (events,) = split_runs(events_of(stored))
     assert ending(events) == "cancelled"
@@ -99,12 +72,12 @@ async def test_f21_a_stop_of_a_hanging_run_from_another_process_ends_it(pair: Pa
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 async def test_f21_a_stop_while_the_owner_is_dead_or_paused_ends_the_run_once(
-    pair: Pair, store: Path, http: httpx.AsyncClient, fault: signal.Signals
+    pair: Pair, pair_store: Path, fault: signal.Signals
 ) -> None:
     """The stop comes after the owner died or froze. The run ends within two leases, whoever ends it, and once."""
     thread, other = new_id("thread"), pair[0]
     with unless_hung():
-        owner = await start_server(store)
+        owner = await start_server(pair_store)
         try:
             poster, reader = Client(thread, [owner.url]), Client(thread, [other.url])
             async with anyio.create_task_group() as tasks:
@@ -113,11 +86,11 @@ async def test_f21_a_stop_while_the_owner_is_dead_or_paused_ends_the_run_once(
                 tasks.start_soon(reader.follow)
                 await reader.has_received(3)
                 if fault == signal.SIGSTOP:
-                    await pause_outside_commit(owner, store)
+                    await pause_outside_commit(owner, pair_store)
                 else:
                     owner.signal(fault)
                 with promised_within(2 * LEASE + 2):
-                    assert await stop(http, other.url, thread) in {200, 409}
+                    assert (await stop_run(other.url, thread)).status in {200, 409}
                     stored = await history(other.url, thread)
                 if fault == signal.SIGSTOP:
                     owner.signal(signal.SIGCONT)

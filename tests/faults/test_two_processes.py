@@ -7,22 +7,22 @@ import signal
 from typing import TYPE_CHECKING
 
 import anyio
-import httpx
-import pytest
 
 from tests.e2e.server import LEASE, start
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import ending, events_of, history, new_id, numbers, run, run_input, split_runs, text_of
-from tests.machine_speed import HANG_SECONDS, promised_within, scaled, unless_hung
+from tests.machine_speed import promised_within, scaled, unless_hung
+
+from .harness import stop_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.e2e.server import Child
     from tests.e2e.sse import Event, Frame
 
-Pair = tuple["Child", "Child"]
+    from .harness import Pair
+
 Answer = tuple[int, bytes, list["Frame"]]
 """Status, body when refused, frames when not."""
 TRIES = 6
@@ -31,26 +31,19 @@ COUNTING = "count 100000 every 40ms"
 """Slow enough that a random moment lies between two commits more often than inside one."""
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    store = tmp_path_factory.mktemp("pair") / "ambient.db"
-    with start(store) as a, start(store) as b:
-        yield a, b
-
-
-async def at_both(
+async def post_to_both(
     pair: Pair, bodies: list[Event], headers: Mapping[str, str], note: Callable[[Answer], None] | None = None
 ) -> list[Answer]:
     """Fire the requests at the two servers in turn, all at once."""
     answers: list[Answer] = []
-    tell = note or answers.append
+    record = note or answers.append
 
     async def post(url: str, body: Event) -> None:
         async with open_stream(f"{url}/", "POST", body=body, headers=headers) as stream:
             if stream.status == 200:
-                tell((200, b"", await stream.rest()))
+                record((200, b"", await stream.rest()))
             else:
-                tell((stream.status, await stream.body(), []))
+                record((stream.status, await stream.body(), []))
 
     async with anyio.create_task_group() as tasks:
         for index, body in enumerate(bodies):
@@ -58,24 +51,19 @@ async def at_both(
     return answers
 
 
-async def both_histories(pair: Pair, thread: str) -> list[Frame]:
-    """The thread as both servers tell it, which must be the same."""
+async def read_same_history(pair: Pair, thread: str) -> list[Frame]:
+    """Return the thread, after a check that both servers return the same bytes."""
     a, b = [await history(server.url, thread) for server in pair]
     assert [frame.raw for frame in a] == [frame.raw for frame in b]
     return a
-
-
-async def stop(server: Child, thread: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
-        return await client.post("/interrupt", json={"threadId": thread})
 
 
 async def test_f20_reject_accepts_one_of_many_requests(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(10)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "reject"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "reject"})
+        frames = await read_same_history(pair, thread)
     assert sorted(status for status, _, _ in answers) == [200, *[409] * 9]
     assert all(b'"thread_busy"' in body for status, body, _ in answers if status == 409)
     assert [(ending(events), text_of(events)) for events in split_runs(events_of(frames))] == [
@@ -87,8 +75,8 @@ async def test_f20_queue_runs_them_one_after_another(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, f"count {number} every 5ms") for number in range(11, 19)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "queue"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "queue"})
+        frames = await read_same_history(pair, thread)
     assert [status for status, _, _ in answers] == [200] * 8
     runs = split_runs(events_of(frames))
     assert [ending(events) for events in runs] == ["success"] * 8
@@ -113,11 +101,11 @@ async def test_f20_queue_is_bounded(pair: Pair) -> None:
             await first.until("TEXT_MESSAGE_CONTENT")
             async with anyio.create_task_group() as tasks:
                 bodies = [run_input(thread, "hello") for _ in range(12)]
-                tasks.start_soon(at_both, pair, bodies, {"X-Ambient-On-Busy": "queue"}, note)
+                tasks.start_soon(post_to_both, pair, bodies, {"X-Ambient-On-Busy": "queue"}, note)
                 await full.wait()
                 assert [status for status, _, _ in answers] == [409] * 4
-                assert (await stop(pair[1], thread)).status_code == 200
-        runs = split_runs(events_of(await both_histories(pair, thread)))
+                assert (await stop_run(pair[1].url, thread)).status == 200
+        runs = split_runs(events_of(await read_same_history(pair, thread)))
     assert [status for status, _, _ in answers[4:]] == [200] * 8
     assert [ending(events) for events in runs] == ["cancelled", *["success"] * 8]
 
@@ -126,8 +114,8 @@ async def test_f20_supersede_ends_each_run_before_the_next_begins(pair: Pair) ->
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 60 every 10ms") for _ in range(6)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "supersede"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "supersede"})
+        frames = await read_same_history(pair, thread)
     assert [status for status, _, _ in answers] == [200] * 6
     endings = [ending(events) for events in split_runs(events_of(frames))]
     assert endings == ["cancelled"] * 5 + ["success"]
@@ -137,8 +125,8 @@ async def test_f20_join_returns_the_same_run_to_everyone(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(8)]
-        answers = await at_both(pair, bodies, {"X-Ambient-On-Busy": "join"})
-        frames = await both_histories(pair, thread)
+        answers = await post_to_both(pair, bodies, {"X-Ambient-On-Busy": "join"})
+        frames = await read_same_history(pair, thread)
     assert len(split_runs(events_of(frames))) == 1
     expected = [frame.raw for frame in frames]
     assert [(status, [frame.raw for frame in got] == expected) for status, _, got in answers] == [(200, True)] * 8
@@ -178,14 +166,14 @@ async def test_f21_a_run_here_is_stopped_there(pair: Pair) -> None:
     with unless_hung():
         async with open_stream(f"{pair[0].url}/", "POST", body=run_input(thread, "hang")) as stream:
             frames = await stream.until("TEXT_MESSAGE_CONTENT")
-            answer = await stop(pair[1], thread)
+            answer = await stop_run(pair[1].url, thread)
             frames += await stream.rest()
-        again = await stop(pair[1], thread)
-        unknown = await stop(pair[1], new_id("thread"))
+        again = await stop_run(pair[1].url, thread)
+        unknown = await stop_run(pair[1].url, new_id("thread"))
     (events,) = split_runs(events_of(frames))
-    assert (answer.status_code, ending(events)) == (200, "cancelled")
-    assert (again.status_code, again.json()["error"]["code"]) == (409, "nothing_running")
-    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_thread")
+    assert (answer.status, ending(events)) == (200, "cancelled")
+    assert (again.status, again.body["error"]["code"]) == (409, "nothing_running")
+    assert (unknown.status, unknown.body["error"]["code"]) == (404, "unknown_thread")
 
 
 async def test_f02_an_interrupt_of_one_process_is_answered_once_by_another(pair: Pair) -> None:
@@ -194,8 +182,8 @@ async def test_f02_an_interrupt_of_one_process_is_answered_once_by_another(pair:
         asked = events_of(await run(pair[0].url, run_input(thread, "approve the deploy")))
         (interrupt,) = asked[-1]["outcome"]["interrupts"]
         entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
-        answers = await at_both(pair, [run_input(thread, resume=[entry]) for _ in range(4)], {})
-        runs = split_runs(events_of(await both_histories(pair, thread)))
+        answers = await post_to_both(pair, [run_input(thread, resume=[entry]) for _ in range(4)], {})
+        runs = split_runs(events_of(await read_same_history(pair, thread)))
     assert sorted(status for status, _, _ in answers) == [200, 409, 409, 409]
     assert [ending(events) for events in runs] == ["interrupt", "success"]
 
@@ -205,10 +193,10 @@ async def test_f19_one_key_at_both_is_one_run(pair: Pair) -> None:
     body = run_input(thread, "count 50 every 5ms")
     other = {**body, "messages": [{"id": new_id("user"), "role": "user", "content": "hello"}]}
     with unless_hung():
-        answers = await at_both(pair, [body] * 6, {"Idempotency-Key": key})
+        answers = await post_to_both(pair, [body] * 6, {"Idempotency-Key": key})
         replayed = await run(pair[1].url, body, headers={"Idempotency-Key": key})
-        refused = await at_both(pair, [other, other], {"Idempotency-Key": key})
-        frames = await both_histories(pair, thread)
+        refused = await post_to_both(pair, [other, other], {"Idempotency-Key": key})
+        frames = await read_same_history(pair, thread)
     expected = [frame.raw for frame in frames]
     assert len(split_runs(events_of(frames))) == 1
     assert [(status, [frame.raw for frame in got] == expected) for status, _, got in answers] == [(200, True)] * 6
@@ -246,7 +234,7 @@ async def test_f01_a_thread_is_not_idle_before_its_dead_run_is_closed(tmp_path: 
 
 
 async def pause_until_takeover(pair: Pair, thread: str, dice: random.Random) -> bool:
-    """Stop A at a random moment of its run and wait until B has closed the run. False when A fell asleep inside a commit."""
+    """Stop A at a random moment of its run and wait until B has closed the run. Return False when A was paused inside a commit."""
     a, b = pair
     async with open_stream(f"{b.url}/threads/{thread}/events") as watched:
         await watched.read(dice.randrange(5, 25))
@@ -258,7 +246,7 @@ async def pause_until_takeover(pair: Pair, thread: str, dice: random.Random) -> 
 
 
 async def continue_after_takeover(pair: Pair, dice: random.Random) -> bool:
-    """Stop A past its lease and continue it. Return False when A fell asleep inside a commit, which blocks the file and proves nothing."""
+    """Stop A past its lease and continue it. Return False when A was paused inside a commit, which blocks the file and proves nothing."""
     a, b = pair
     thread, taken, closed = new_id("thread"), list["Frame"](), False
     async with open_stream(f"{a.url}/", "POST", body=run_input(thread, COUNTING)) as stopped:
@@ -269,11 +257,11 @@ async def continue_after_takeover(pair: Pair, dice: random.Random) -> bool:
         finally:
             a.signal(signal.SIGCONT)
         if not closed:
-            await stop(a, thread)
+            await stop_run(a.url, thread)
             return False
         seen = begun + await stopped.rest()
     last = await run(a.url, run_input(thread, "say awake again"))
-    frames = await both_histories(pair, thread)
+    frames = await read_same_history(pair, thread)
     assert frames == seen + taken + last
     runs = split_runs(events_of(frames))
     counted = text_of(runs[0])
@@ -291,4 +279,4 @@ async def test_f17_a_writer_woken_after_its_lease_cannot_append(pair: Pair) -> N
             proved += await continue_after_takeover(pair, dice)
         if proved == 2:
             break
-    assert proved, f"A fell asleep inside a commit {TRIES} times"
+    assert proved, f"A was paused inside a commit {TRIES} times"

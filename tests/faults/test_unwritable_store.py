@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import resource
 import sqlite3
-import subprocess
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from ambient_runner.runs.runner import Runner
 from tests.e2e.server import start
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import answer_of, ending, events_of, new_id, numbers, one_run, run_input
+from tests.faults.small_disk import fill_disk, mounted_disk
 from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.world import SETTINGS, ScriptedAgent, request, said, user
 from tests.world import events_of as read_events
@@ -157,7 +157,7 @@ class TestLockedStore:
                 with pytest.raises(LedgerError):
                     await ledger.acquire_lease(KEY._replace(id="other"), "run-2")
 
-    async def test_f07_m6_after_its_patience_the_run_is_lost_as_before(self, store: Path) -> None:
+    async def test_f07_m6_after_its_patience_the_run_is_lost(self, store: Path) -> None:
         async with SqliteLedger(store, patience=0.3) as ledger:
             async with running(ledger) as writer:
                 with unless_hung(), locked(store):
@@ -171,7 +171,7 @@ class TestLockedStore:
                 assert [run.key for run in await ledger.list_abandoned_runs()] == ["run-1"]
             assert await stored(ledger) == [b"started"]
 
-    async def test_f07_m6_an_idle_ledger_gets_well_by_itself(self, store: Path) -> None:
+    async def test_f07_m6_an_idle_ledger_recovers_by_itself(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
             with unless_hung():
                 with locked(store):
@@ -237,7 +237,7 @@ class TestLockedStore:
                     await writer.finish_run()
             assert await stored(other) == [b"started", b"a", b"b"]
 
-    async def test_f07_m6_a_lease_that_was_lost_meanwhile_is_lost(self, store: Path) -> None:
+    async def test_f07_m6_a_run_whose_lease_was_taken_over_meanwhile_writes_nothing(self, store: Path) -> None:
         async with SqliteLedger(store) as ledger:
             async with running(ledger) as writer:
                 with unless_hung():
@@ -309,38 +309,21 @@ async def test_f07_m6_an_agent_that_waits_for_the_store_is_not_idle(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Generator[Path]:
-    """A file system of two megabytes."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mounted)], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"needs the right to mount a tmpfs: {made.stderr.decode().strip()}")
-    try:
-        yield mounted
-    finally:
-        subprocess.run(["umount", str(mounted)], check=True)
-
-
-def fill_disk(path: Path) -> None:
-    with path.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"x" * 1024)
+    with mounted_disk(tmp_path / "disk", 2 << 20) as directory:
+        yield directory
 
 
 async def test_f07_m6_a_run_on_a_full_disk_goes_on_once_there_is_space(small_disk: Path) -> None:
-    filling = small_disk / "filling"
     async with SqliteLedger(small_disk / "ambient.db") as ledger, running(ledger) as writer:
         with unless_hung():
-            fill_disk(filling)
+            ballast = fill_disk(small_disk)
             lines = [b"%d" % number * 2000 for number in range(200)]
             for line in lines[:100]:
                 writer.append(line)
             assert await until_failing(ledger) == "The disk of the store is full."
             for line in lines[100:]:
                 writer.append(line)
-            filling.unlink()
+            ballast.unlink()
             await writer.finish_run()
         assert ledger.unavailable_reason() is None
         assert await stored(ledger) == [b"started", *lines]

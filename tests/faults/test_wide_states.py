@@ -316,7 +316,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(value=JSON_VALUES, indent=st.sampled_from([None, 2]), padding=st.integers(0, 3))
-def test_m9_values_are_counted_in_text_as_in_what_it_means(value: Any, indent: int | None, padding: int) -> None:
+def test_m9_json_text_has_as_many_values_as_what_it_decodes_to(value: Any, indent: int | None, padding: int) -> None:
     text = json.dumps(value, indent=indent).encode()
     assert count_values_in(b" " * padding + text) == count_values(value)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from ambient_runner.ledger import buffered_writer
-from ambient_runner.ledger.buffered_writer import BufferedWriter, FlushScheduler
+from ambient_runner.ledger.buffered_writer import BufferedWriter
+from ambient_runner.ledger.flush_scheduler import FlushScheduler
 from ambient_runner.ledger.records import Encoded, ThreadKey
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import anyio
 
-from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler
+from ambient_runner.ledger.buffered_writer import Append, BufferedWriter
 from ambient_runner.ledger.commit_jobs import CommitOutcome, ExternalChanges
 from ambient_runner.ledger.commit_outcomes import OutcomeSettler
 from ambient_runner.ledger.fanout import ChannelRegistry
+from ambient_runner.ledger.flush_scheduler import FlushScheduler
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import ThreadKey
 

@@ -27,7 +27,7 @@ def test_a_process_of_another_boot_has_ended() -> None:
 
 
 def test_a_process_of_unknown_state_has_not_ended() -> None:
-    assert not has_ended(replace(ME, started="1", space="pid:[1]"), ME)
+    assert not has_ended(replace(ME, started="1", pid_namespace="pid:[1]"), ME)
     assert not has_ended(replace(ME, started=""), ME)
     assert not has_ended(replace(ME, boot=""), ME)
 

@@ -66,10 +66,10 @@ async def measure_joins(directory: Path, clients: int, events: int, pace: float)
         server=NAME,
         pace=pace,
         clients=clients,
-        clients_with_loss=sum(bool(one.lost) for one in found),
-        lost=sum(len(one.lost) for one in found),
-        most=max(len(one.lost) for one in found),
-        twice=sum(len(one.twice) for one in found),
+        clients_with_loss=sum(bool(differences.lost) for differences in found),
+        lost=sum(len(differences.lost) for differences in found),
+        most=max(len(differences.lost) for differences in found),
+        twice=sum(len(differences.twice) for differences in found),
     )
 
 

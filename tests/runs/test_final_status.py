@@ -25,7 +25,7 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     encode_event,
 )
-from ambient_runner.runs.maintenance import close_abandoned
+from ambient_runner.runs.maintenance import write_abandoned_end
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
 from tests.world import KEY, ScriptedAgent, run_once, runner_of, said, user
@@ -126,7 +126,7 @@ async def test_recovery_leaves_the_status_of_the_thread(has_acted: bool, left: s
                 writer.append(encode_event(TextMessageStart(message_id="m1")))
         before, dead = await ledger.get_thread(KEY), await ledger.get_run(KEY, "dead")
         assert dead is not None
-        assert await close_abandoned(ledger, dead)
+        assert await write_abandoned_end(ledger, dead)
         after = await ledger.get_thread(KEY)
     assert before is not None
     assert after is not None

@@ -31,7 +31,7 @@ from ambient_runner.protocol.events import (
     encode_event,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.maintenance import close_abandoned
+from ambient_runner.runs.maintenance import write_abandoned_end
 from tests.world import KEY
 
 
@@ -68,7 +68,7 @@ async def test_everything_open_is_closed_and_the_run_ends_as_abandoned() -> None
     ]
     async with MemoryLedger() as ledger:
         info = await abandoned_run(ledger, *written)
-        closed = await close_abandoned(ledger, info)
+        closed = await write_abandoned_end(ledger, info)
         events = await log(ledger)
         after = await ledger.get_run(KEY, "dead")
         left = await ledger.list_abandoned_runs()
@@ -101,16 +101,16 @@ async def test_a_run_whose_thread_has_a_new_owner_is_left_to_it() -> None:
     async with MemoryLedger() as ledger:
         info = await abandoned_run(ledger)
         async with await ledger.acquire_lease(KEY, "dead"):
-            assert not await close_abandoned(ledger, info)
+            assert not await write_abandoned_end(ledger, info)
         assert await log(ledger) == [RunStarted(thread_id="t", run_id="r")]
 
 
 async def test_a_run_that_was_ended_meanwhile_does_not_end_twice() -> None:
     async with MemoryLedger() as ledger:
         info = await abandoned_run(ledger, TextMessageStart(message_id="m1"))
-        first = await close_abandoned(ledger, info)
+        first = await write_abandoned_end(ledger, info)
         events = await log(ledger)
-        second = await close_abandoned(ledger, info)
+        second = await write_abandoned_end(ledger, info)
         assert await log(ledger) == events
     assert (first, second) == (True, False)
 
@@ -124,7 +124,7 @@ async def test_only_the_dead_runs_own_events_are_replayed() -> None:
             await writer.finish_run()
         info = await abandoned_run(ledger, TextMessageStart(message_id="m1"))
         await ledger.append_facts(KEY, [Fact(owner="someone", kind="noted", body=b"{}")])
-        assert await close_abandoned(ledger, info)
+        assert await write_abandoned_end(ledger, info)
         batches = await ledger.read_batches(KEY, info.first - 1)
     events = [decode_event(line) for batch in batches if batch.owner == RUNTIME for line in batch.lines]
     assert [type(event) for event in events] == [

@@ -24,8 +24,8 @@ __all__ = ["Chat", "follow_to_end"]
 
 FOLLOWERS = 2
 _BACKOFF = 0.1  # seconds
-_RENAMED = 0.5
-"""Part of the messages that come with a new title of their thread."""
+_RENAME_SHARE = 0.5
+"""Share of the messages that come with a new title of their thread."""
 _GONE = frozenset({404, 409, 410})
 _BUSY = b'"thread_busy"'
 
@@ -80,7 +80,7 @@ class Chat:
         copies, self.copies = self.copies, 1
         async with asyncio.TaskGroup() as tasks:
             answers = [tasks.create_task(self._post_until_answered(record, body, key)) for _ in range(copies)]
-            if self._dice.random() < _RENAMED:
+            if self._dice.random() < _RENAME_SHARE:
                 tasks.create_task(self._rename_thread(record))
         if any(answer.result() for answer in answers):
             record.sent += 1

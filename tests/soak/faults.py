@@ -1,4 +1,4 @@
-"""The faults of the soak, by name. Each is a function of the world; it returns False if there was nothing to harm at that moment."""
+"""The faults of the soak, by name. Each is a function of the world; it returns False if there was nothing to inject it into."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ _LONGEST_LOCK = 6.0  # seconds: longer than a commit waits for a lock
 _BURST = "count 8000"
 
 
-def _free_servers(world: World, *, is_killable: bool) -> list[Server]:
-    return [server for server in world.servers if not server.lock.locked() and (server.is_killable or not is_killable)]
+def _pick_free_server(world: World, *, is_killable: bool) -> Server | None:
+    """Return a server into which no fault is injected at this moment; None if there is none. With `is_killable`, one that may be killed."""
+    free = [server for server in world.servers if not server.lock.locked() and (server.is_killable or not is_killable)]
+    return world.random.choice(free) if free else None
 
 
 def _active_chats(world: World) -> list[Chat]:
@@ -51,10 +53,9 @@ async def terminate(world: World) -> bool:
 
 
 async def _replace(world: World, number: signal.Signals) -> bool:
-    servers = _free_servers(world, is_killable=True)
-    if not servers:
+    server = _pick_free_server(world, is_killable=True)
+    if server is None:
         return False
-    server = world.random.choice(servers)
     async with server.lock:
         world.note_outage(server)
         server.send_signal(number)
@@ -67,10 +68,9 @@ async def _replace(world: World, number: signal.Signals) -> bool:
 
 async def pause(world: World) -> bool:
     """SIGSTOP for longer than the lease, then SIGCONT: the others take its runs over, and it must notice."""
-    servers = _free_servers(world, is_killable=False)
-    if not servers:
+    server = _pick_free_server(world, is_killable=False)
+    if server is None:
         return False
-    server = world.random.choice(servers)
     async with server.lock:
         world.note_outage(server)
         server.send_signal(signal.SIGSTOP)
@@ -83,10 +83,9 @@ async def pause(world: World) -> bool:
 
 async def block(world: World) -> bool:
     """Let an agent block the event loop of a server for longer than the lease."""
-    servers = _free_servers(world, is_killable=False)
-    if not servers:
+    server = _pick_free_server(world, is_killable=False)
+    if server is None:
         return False
-    server = world.random.choice(servers)
     async with server.lock:
         body = run_input(new_id("blocker"), f"{LEASE * world.random.uniform(1.5, 3):.1f}")
         try:
@@ -183,9 +182,8 @@ async def stall_reader(world: World) -> bool:
     record, receipt = chat.thread, Receipt(is_follower=True)
     chat.next_command = _BURST
     try:
-        async with open_stalled(
-            f"{world.pick_server(world.random).url}/threads/{record.id}/events?snapshots=all"
-        ) as stream:
+        server = world.pick_server(world.random)
+        async with open_stalled(server.url, f"/threads/{record.id}/events?snapshots=all") as stream:
             if stream.status != 200:
                 return False
             record.receipts.append(receipt)

@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from .comparing import compare_retired
 from .faults import FAULTS
+from .thread_comparison import compare_retired
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -98,8 +98,10 @@ def _growth_cells(growth: Growth | None) -> tuple[str, ...]:
 
 def measure_growth(samples: list[Sample]) -> Growth | None:
     """Return the slopes of the process that lived longest, after its start; None if none lived long enough."""
-    lives = [[sample for sample in samples if sample.pid == pid] for pid in {sample.pid for sample in samples}]
-    longest = max(lives, key=len, default=[])
+    samples_by_process = [
+        [sample for sample in samples if sample.pid == pid] for pid in {sample.pid for sample in samples}
+    ]
+    longest = max(samples_by_process, key=len, default=[])
     settled = longest[int(len(longest) * _WARM_UP) :]
     if len(settled) < _FEWEST_SAMPLES:
         return None

@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass
 class Server:
-    """A server that comes back. `lock` is held by the fault that harms it."""
+    """A server that comes back. `lock` is held by the fault that is injected into it."""
 
     name: str
     store: Path

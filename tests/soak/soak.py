@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 from .chats import Chat
-from .comparing import compare_retired
 from .injector import inject_faults
 from .servers import start_servers, stop_servers
+from .thread_comparison import compare_retired
 from .world import World
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ __all__ = ["run_soak"]
 
 CHATS = 8
 _SAMPLE_INTERVAL = 1.0  # seconds
-_CLOSING, _SHORTEST_CLOSING = 0.05, 10.0
-"""Part of the time, and seconds at least, that are left for clients to end, and for the last comparison."""
+_FINAL_SHARE = 0.05
+"""Share of the time that is left for clients to end, and for the last comparison."""
+_MIN_FINAL_SECONDS = 10.0
+"""Seconds that are left for it at least."""
 
 
 async def run_soak(
@@ -34,7 +36,7 @@ async def run_soak(
     report: Callable[[World, str], None] = lambda world, text: None,
 ) -> World:
     """Run the soak. Starting the servers and comparing threads are a part of its time."""
-    until = time.monotonic() + seconds - max(_SHORTEST_CLOSING, seconds * _CLOSING)
+    until = time.monotonic() + seconds - max(_MIN_FINAL_SECONDS, seconds * _FINAL_SHARE)
     servers = await start_servers(store)
     world = World(seed=seed, servers=servers, random=random.Random(seed))
     world.chats = [Chat(world, number) for number in range(chats)]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from tests.e2e.sse import Stream, open_stream, request_head
+from tests.e2e.sse import open_stream
+from tests.faults.slow_clients import open_slow_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-    from tests.e2e.sse import Event, Frame
+    from tests.e2e.sse import Event, Frame, Stream
 
 __all__ = ["SILENCE", "frames_of", "open_stalled", "opened", "request"]
 
 SILENCE = 4.0  # seconds without a ping after which a client tries another server
-_SMALL_BUFFER = 4096  # bytes
 
 
 @asynccontextmanager
@@ -50,24 +48,9 @@ async def request(url: str, method: str, body: Event | None = None) -> int:
 
 
 @asynccontextmanager
-async def open_stalled(url: str) -> AsyncGenerator[Stream]:
-    """Open a stream whose buffers are small: if it is not read, the server soon cannot write."""
-    address = urlsplit(url)
-    raw = socket.socket()
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
-    raw.setblocking(False)
-    async with asyncio.timeout(SILENCE):
-        await asyncio.get_running_loop().sock_connect(raw, (address.hostname, address.port))
-        reader, writer = await asyncio.open_connection(sock=raw, limit=_SMALL_BUFFER)
-        try:
-            fields = {"Host": address.netloc, "Accept": "text/event-stream"}
-            writer.write(request_head("GET", f"{address.path}?{address.query}", fields))
-            stream = Stream(reader, writer)
-            await stream.read_head()
-        except BaseException:
-            writer.transport.abort()
-            raise
-    try:
+async def open_stalled(url: str, path: str) -> AsyncGenerator[Stream]:
+    """Open a stream whose buffers are small: if it is not read, the server soon cannot write. Raises: as `opened`."""
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(SILENCE):
+            stream = await stack.enter_async_context(open_slow_stream(url, path))
         yield stream
-    finally:
-        writer.transport.abort()

@@ -34,8 +34,8 @@ def record_of(*lists: list[Frame], sent: int = 1) -> ThreadRecord:
     for frames in lists:
         receipt = Receipt(is_follower=True, has_finished=True)
         record.receipts.append(receipt)
-        for one in frames:
-            record.add(receipt, one)
+        for received_frame in frames:
+            record.add(receipt, received_frame)
     return record
 
 
@@ -77,8 +77,8 @@ def test_a_client_that_read_a_part_lost_nothing_after_it() -> None:
     record = record_of(RUN)
     part = Receipt()
     record.receipts.append(part)
-    for one in RUN[1:3]:
-        record.add(part, one)
+    for received_frame in RUN[1:3]:
+        record.add(part, received_frame)
     assert not record.count_faults()
 
 
@@ -101,6 +101,6 @@ def test_growth_is_that_of_the_process_that_lived_longest() -> None:
     assert measure_growth(samples[:5]) is None
 
 
-def test_recovery_is_a_distribution() -> None:
+def test_recovery_times_are_reported_as_percentiles() -> None:
     assert describe_recoveries([1.0, 2.0, 3.0]) == "p50 2.00 s, p99 2.98 s (3 runs)"
     assert describe_recoveries([]) == "0 runs"

@@ -38,8 +38,8 @@ from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.errors import BridgeTimeout
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import Tool
-from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.large_work import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.lowering import merge_prop_rules
 from ambient_runner.runs.run import as_current_run
 

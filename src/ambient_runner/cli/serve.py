@@ -26,8 +26,8 @@ from ambient_runner.cli.text_format import strip_control_chars
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger import open_ledger
+from ambient_runner.runs.busy_threads import find_busy_threads
 from ambient_runner.runs.containment import run_of_task
-from ambient_runner.runs.worker_threads import find_busy_threads
 from ambient_runner.server.app import create_app
 from ambient_runner.server.connection_limits import make_http_protocol
 from ambient_runner.server.direct_send import expose_server_send

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from ambient_runner.errors import LedgerError, RunnerError, copy_error
 from ambient_runner.ledger.facts import LINE_BREAK, check_first_facts, check_line
+from ambient_runner.ledger.flush_scheduler import MAX_BATCH_LINES
 from ambient_runner.ledger.records import join_texts
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ambient_runner.ledger.base import DeferredEncoder
+    from ambient_runner.ledger.flush_scheduler import FlushScheduler
     from ambient_runner.ledger.records import (
         CheckpointUpdate,
         Fact,
@@ -34,14 +36,9 @@ MAX_QUEUED_ENTRIES = 4096
 MAX_QUEUED_BYTES = 1 << 20
 """Bytes of uncommitted entries from which on its producer must wait."""
 _FIRST_BATCH_LINES = 16
-"""Lines of the first batch that is submitted of a producer that does not pause."""
-_MAX_BATCH_LINES = 1024
-"""Lines up to which those batches grow. Each costs the event loop and the commit thread 0.1 ms, besides its lines."""
+"""Lines of the first batch that is submitted of a producer that does not pause. The next ones grow, up to `MAX_BATCH_LINES`."""
 _MAX_BUFFERED_SECONDS = 0.05
 """Seconds after which a batch is submitted that is not full, of a producer that does not pause: a slow one keeps its readers waiting."""
-_MIN_SHARED_BATCH_LINES = 256
-"""Lines that the batches of each producer may have at least if several do not pause: they share `_MAX_BATCH_LINES`, as all are encoded in
-one iteration of the event loop."""
 
 
 class Append(NamedTuple):
@@ -82,46 +79,6 @@ class WriterBackend(Protocol):
     async def release_lease(self, writer: BufferedWriter) -> None:
         """Release the lease, also in a cancelled scope; nothing if the end of the run has released it."""
         ...
-
-
-class FlushScheduler:
-    """Submits what writers have queued once they pause, so that a burst makes few, large commits."""
-
-    def __init__(self, submit: Callable[[list[Append]], None]) -> None:
-        self._submit = submit
-        self._dirty_writers: list[BufferedWriter] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def add_writer(self, writer: BufferedWriter) -> None:
-        self._dirty_writers.append(writer)
-        if len(self._dirty_writers) == 1:
-            # Looked up once: asyncio checks for a fork each time, which is a system call.
-            self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(self._flush_ready_writers)
-
-    def flush(self) -> None:
-        """Submit everything now, because a caller waits for it."""
-        dirty, self._dirty_writers = self._dirty_writers, []
-        self._submit_nonempty([writer.take_queued() for writer in dirty])
-
-    def _flush_ready_writers(self) -> None:
-        """Run once per loop iteration. A writer that queued more since the last check is still producing, until it has a full batch."""
-        dirty = self._dirty_writers
-        if len(dirty) == 1:  # No lists for one writer: an agent that awaits after each event comes here for each.
-            ready, busy = (dirty, []) if dirty[0].is_ready(_MAX_BATCH_LINES) else ([], dirty)
-        else:
-            ready, busy = _divide_by_readiness(dirty)
-        self._dirty_writers = busy
-        if busy and self._loop:
-            self._loop.call_soon(self._flush_ready_writers)
-        if ready:
-            self._submit_nonempty([writer.take_queued() for writer in ready])
-
-    def _submit_nonempty(self, appends: list[Append]) -> None:
-        """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
-        nonempty = [append for append in appends if append.lines or append.end_status is not None]
-        if nonempty:
-            self._submit(nonempty)
 
 
 class BufferedWriter:
@@ -323,7 +280,7 @@ class BufferedWriter:
         texts, self._texts = self._texts, []
         events, self._events = self._events, []
         if len(lines) >= self._batch_lines:
-            self._batch_lines = min(_MAX_BATCH_LINES, self._batch_lines * 4)
+            self._batch_lines = min(MAX_BATCH_LINES, self._batch_lines * 4)
         self._submitted_bytes += size
         end_status, self._end_status = self._end_status, None
         self._is_dirty = False
@@ -411,16 +368,6 @@ class BufferedWriter:
             elif not future.done():
                 future.set_result(None)
         self._commit_waiters = remaining
-
-
-def _divide_by_readiness(dirty: list[BufferedWriter]) -> tuple[list[BufferedWriter], list[BufferedWriter]]:
-    """Return the writers whose buffers are to be submitted, and those that are still producing."""
-    max_lines = max(_MIN_SHARED_BATCH_LINES, _MAX_BATCH_LINES // max(1, len(dirty)))
-    ready: list[BufferedWriter] = []
-    busy: list[BufferedWriter] = []
-    for writer in dirty:
-        (ready if writer.is_ready(max_lines) else busy).append(writer)
-    return ready, busy
 
 
 def _first_refusal(has_begun: bool, has_ended: bool) -> RunnerError | RuntimeError | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import LeaseLost
-from ambient_runner.ledger.fanout import ReleaseNotifier
+from ambient_runner.ledger.release_notifier import ReleaseNotifier
 
 if TYPE_CHECKING:
     import asyncio

@@ -28,9 +28,10 @@ from ambient_runner.errors import (
 )
 from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.batches import slice_batch, take_batches
-from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler
+from ambient_runner.ledger.buffered_writer import Append, BufferedWriter
 from ambient_runner.ledger.facts import batch_key, check_facts
-from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail, ReleaseNotifier
+from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail
+from ambient_runner.ledger.flush_scheduler import FlushScheduler
 from ambient_runner.ledger.records import (
     IDEMPOTENCY_KEY_TTL_MS,
     RUNTIME,
@@ -45,6 +46,7 @@ from ambient_runner.ledger.records import (
     ThreadLabels,
     new_epoch,
 )
+from ambient_runner.ledger.release_notifier import ReleaseNotifier
 from ambient_runner.ledger.thread_changes import POSITIONS_PER_MS, ChangeOrder, collect_changes
 from ambient_runner.ledger.thread_search import ThreadFilter
 
@@ -131,7 +133,7 @@ class MemoryLedger:
         self._channels = ChannelRegistry()
         self._release_notifier = ReleaseNotifier()
         self._scheduler = FlushScheduler(self.submit_appends)
-        self._closed = False
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,7 +142,7 @@ class MemoryLedger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._scheduler.flush()
-        self._closed = True
+        self._is_closed = True
 
     async def acquire_lease(
         self, key: ThreadKey, run: str, *, claim: IdempotencyClaim | None = None, ticket: int | None = None
@@ -228,7 +230,7 @@ class MemoryLedger:
 
     def submit_appends(self, appends: list[Append]) -> None:
         for append in appends:
-            if self._closed:
+            if self._is_closed:
                 append.writer.mark_failed(LedgerError("The store is closed."))
             elif self._holds_lease(append.writer):
                 self._append_lines(append)
@@ -422,7 +424,7 @@ class MemoryLedger:
         return True
 
     def unavailable_reason(self) -> str | None:
-        return "The store is closed." if self._closed else None
+        return "The store is closed." if self._is_closed else None
 
     def _release(self, key: ThreadKey) -> None:
         lease = self._leases.pop(key)
@@ -541,7 +543,7 @@ class MemoryLedger:
             self._tickets.pop(key, None)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise LedgerError("The store is closed.")
 
 

@@ -23,8 +23,8 @@ class Process:
     """Start time in clock ticks since boot: it differs if the pid was reused."""
     boot: str
     """Random id of this boot of the machine."""
-    space: str
-    """The pid namespace: pids of another namespace cannot be compared."""
+    pid_namespace: str
+    """Pids of another namespace cannot be compared."""
 
 
 def this_process() -> Process:
@@ -70,7 +70,7 @@ def describe_process(process: Process) -> str:
 
 def _can_be_looked_up(process: Process, me: Process) -> bool:
     is_known = bool(process.started and me.started)
-    return is_known and process.boot == me.boot and process.space == me.space
+    return is_known and process.boot == me.boot and process.pid_namespace == me.pid_namespace
 
 
 def _start_time(pid: int) -> str | None:

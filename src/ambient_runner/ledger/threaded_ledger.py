@@ -16,12 +16,13 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import LedgerError
-from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler
+from ambient_runner.ledger.buffered_writer import Append, BufferedWriter
 from ambient_runner.ledger.commit_jobs import CommitJob, GrantedLease
 from ambient_runner.ledger.commit_outcomes import OutcomeSettler
 from ambient_runner.ledger.commit_thread import CommitCallbacks
 from ambient_runner.ledger.facts import check_facts, check_first_facts
 from ambient_runner.ledger.fanout import ChannelRegistry, LiveTail
+from ambient_runner.ledger.flush_scheduler import FlushScheduler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence

@@ -165,7 +165,7 @@ class Framer:
             return b""
         withdrawn = self._withdrawn_from(batch)
         if withdrawn is not None:
-            return self._render_rest(batch, contexts, withdrawn)
+            return self._render_without_withdrawn(batch, contexts, withdrawn)
         if self._start_events and batch.owner == RUNTIME:
             return self._render_first_batch(batch, contexts)
         cache_key = self._cache_key(batch)
@@ -227,7 +227,9 @@ class Framer:
             return None
         return self._withdrawn
 
-    def _render_rest(self, batch: Batch, contexts: Mapping[int, FrameContext], withdrawn: WithdrawnContent) -> bytes:
+    def _render_without_withdrawn(
+        self, batch: Batch, contexts: Mapping[int, FrameContext], withdrawn: WithdrawnContent
+    ) -> bytes:
         """Return the batch's frames without the withdrawn content, for this reader alone."""
         corrected = {seq: context.corrected_by(withdrawn) for seq, context in contexts.items()}
         calls = self._read_calls(batch, corrected, withdrawn.ids)
@@ -261,18 +263,18 @@ class Framer:
         if self._sends_stored_lines(batch):
             return self._render_stored(batch, contexts)
         calls = self._read_calls(batch, contexts)
-        own_frames = [
-            at for at, line in enumerate(batch.lines) if self._changes(line) or self._is_left_out(batch, line)
+        own_indexes = [
+            at for at, line in enumerate(batch.lines) if self._is_changed(line) or self._is_left_out(batch, line)
         ]
-        return self._render_lines(batch, contexts, own_frames, calls)
+        return self._render_lines(batch, contexts, own_indexes, calls)
 
     def _sends_stored_lines(self, batch: Batch) -> bool:
         """Return True if no line of the batch changes for this reader, except snapshot markers."""
         if batch.text is not None or (self._profile is Profile.V1 and self._exposure is None):
             return True
-        return not any(self._changes(line) for line in batch.lines)
+        return not any(self._is_changed(line) for line in batch.lines)
 
-    def _changes(self, line: bytes) -> bool:
+    def _is_changed(self, line: bytes) -> bool:
         if line.startswith(_PLAIN_TEXT):
             return False
         is_projected = self._exposure is not None and needs_projection(line, self._exposure)
@@ -302,16 +304,16 @@ class Framer:
         are_candidates = map(bytes.startswith, batch.lines, repeat(_LEFT_OUT_PREFIXES))
         candidates = compress(range(len(batch.lines)), are_candidates)
         left_out = {at for at in candidates if self._is_left_out(batch, batch.lines[at])}
-        own_frames = sorted(left_out.union(seq - batch.first for seq in contexts))
-        return self._render_lines(batch, contexts, own_frames, _find_nothing)
+        own_indexes = sorted(left_out.union(seq - batch.first for seq in contexts))
+        return self._render_lines(batch, contexts, own_indexes, _find_nothing)
 
     def _render_lines(
-        self, batch: Batch, contexts: Mapping[int, FrameContext], own_frames: Sequence[int], find_call: FindCall
+        self, batch: Batch, contexts: Mapping[int, FrameContext], own_indexes: Sequence[int], find_call: FindCall
     ) -> bytes:
-        """Return the lines at these places rendered one by one, and those between them as they are stored."""
+        """Return the lines at these indexes rendered one by one, and those between them as they are stored."""
         chunks: list[bytes] = []
         done = 0
-        for at in own_frames:
+        for at in own_indexes:
             chunks.append(self._encode_lines(batch.lines[done:at], batch.first + done))
             chunks.append(self._render_entry(batch, batch.lines[at], batch.first + at, contexts, find_call))
             done = at + 1
@@ -334,7 +336,7 @@ class Framer:
                 event for snapshot in _snapshots_of(context) for event in self._project(snapshot, context.find_call)
             ]
             return self._encode_events([with_feedback(event, context.feedback) for event in projected], seq)
-        if self._changes(line):
+        if self._is_changed(line):
             return self._encode_events(self._project(decode_event(line), find_call), seq)
         return self._encode_lines([line], seq)
 

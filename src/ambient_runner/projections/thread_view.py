@@ -199,7 +199,7 @@ class ThreadView:
         self._ts = 0
         """Commit time of the entries that are being folded; 0 if it is not known."""
         self._calls_of_run: set[str] = set()
-        """Those of the last run."""
+        """Ids of the client's tool calls in the last run."""
         self._state_at_end: Any = {}
         self._is_end_unknown = False
         self._interrupts = OpenInterrupts()

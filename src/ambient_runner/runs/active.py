@@ -60,7 +60,7 @@ class ActiveRun:
     """The checkpoint to end the run with, if one is due by then."""
 
     def cancel(self, cause: Cause) -> None:
-        """End the agent now. The first cause wins, but for a failure of redaction: clients must hear that the output is not complete."""
+        """End the agent now. The first cause wins, but for a failure of redaction: clients must learn that the output is not complete."""
         self.cause = cause if cause == "redaction_failed" else self.cause or cause
         self.run.stopping.set()
         if cause == "shutdown" and self.finalizing is not None:

@@ -24,9 +24,9 @@ from ambient_runner.protocol.events import EVENT_TYPES, RunError, RunFinished, T
 from ambient_runner.runs.active import ActiveRun, Deadlines
 from ambient_runner.runs.approvals import show_digests
 from ambient_runner.runs.containment import UncancellableTasks, run_agent_task
-from ambient_runner.runs.executor import MAX_BUSY_SECONDS
 from ambient_runner.runs.framing import frame_agent, run_finished
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.large_work import MAX_BUSY_SECONDS
 from ambient_runner.runs.middleware import MiddlewareEventCoercer, apply_middleware
 from ambient_runner.runs.pipeline import CONDITIONALLY_WRITTEN, is_written
 from ambient_runner.runs.run import describe_run

@@ -143,7 +143,7 @@ class _LoopMonitor(threading.Thread):
                 "The server has been blocked for %.1f s in %s: no stream gets events meanwhile. Run blocking code in a thread: await "
                 "asyncio.to_thread(…). If it is not code of yours, report it. The stack:\n%s",
                 seconds,
-                _describe_place(frames),
+                _describe_line(frames),
                 format_stack(frames),
             )
 
@@ -154,7 +154,7 @@ def _log_agent(run: Run, seconds: float, frames: list[FrameType]) -> None:
         "thread: await asyncio.to_thread(…), or make `run` a plain generator. The stack:\n%s",
         run.agent,
         seconds,
-        _describe_place(frames),
+        _describe_line(frames),
         run.key,
         run.thread.id,
         format_stack(frames),
@@ -192,6 +192,6 @@ def _log_end(run: Run | None, seconds: float, *, is_event: bool) -> None:
     )
 
 
-def _describe_place(frames: list[FrameType]) -> str:
+def _describe_line(frames: list[FrameType]) -> str:
     """Return the innermost line of the user's code; without one, the line that is executed."""
     return describe_frame(find_user_frame(frames) or frames[-1])

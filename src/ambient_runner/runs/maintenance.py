@@ -52,12 +52,12 @@ async def close_abandoned_runs(ledger: Ledger) -> None:
                     isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"),
                     suppress(ThreadDamaged),  # Logged where it was found.
                 ):
-                    closed += await recover_run(ledger, info)
+                    closed += await close_abandoned_run(ledger, info)
 
 
-async def recover_run(ledger: Ledger, info: RunInfo) -> bool:
+async def close_abandoned_run(ledger: Ledger, info: RunInfo) -> bool:
     """Close an abandoned run, count and log it. Return False if there was nothing to close any more. Raises: LedgerError."""
-    if not await close_abandoned(ledger, info):
+    if not await write_abandoned_end(ledger, info):
         return False
     metrics.RECOVERED.inc()
     metrics.RUNS.labels("abandoned").inc()
@@ -76,8 +76,8 @@ async def recover_run(ledger: Ledger, info: RunInfo) -> bool:
     return True
 
 
-async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
-    """Close a run whose process died. Return False if the run has ended or another run holds the thread by now.
+async def write_abandoned_end(ledger: Ledger, info: RunInfo) -> bool:
+    """Write the end of a run whose process died. Return False if the run has ended or another run holds the thread by now.
 
     Raises: LedgerError.
     """

@@ -56,8 +56,8 @@ from ambient_runner.runs.deferred_patch import (
     read_key_changes,
     stamp_lines,
 )
-from ambient_runner.runs.executor import BusyTime
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.large_work import BusyTime
 from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.storable import (
     UNENCODABLE_ERRORS,

@@ -146,7 +146,7 @@ class Run:
     trace_id: str
     input: RunAgentInput
     size: int = 0
-    """Bytes of JSON of the input, about, counted until it is large: work on it belongs in a worker thread then (`executor.py`)."""
+    """Bytes of JSON of the input, about, counted until it is large: work on it belongs in a worker thread then (`large_work.py`)."""
     epoch: str = ""
     """The thread's random tag, which threads of the same id in another store do not have."""
     accepted: tuple[Message, ...] = ()

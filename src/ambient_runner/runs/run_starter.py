@@ -17,8 +17,8 @@ from ambient_runner.ledger.records import new_epoch
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.runs.active import ActiveRun
-from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.fork import load_fork
+from ambient_runner.runs.large_work import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.lowering_log import LeftOutReporter
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.recent_threads import RecentThreads

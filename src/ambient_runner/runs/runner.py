@@ -42,7 +42,7 @@ from ambient_runner.runs.checkpoints import RunCheckpoint
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.maintenance import apply_retention, close_abandoned_runs, recover_run
+from ambient_runner.runs.maintenance import apply_retention, close_abandoned_run, close_abandoned_runs
 from ambient_runner.runs.pending_grants import PendingGrants
 from ambient_runner.runs.run import (
     Actor,
@@ -395,7 +395,7 @@ class Runner:
                 return self._start_task(await self._starter.begin_run(request, agent, writer, view, secrets), stack)
         abandoned = await self.ledger.get_run(writer.thread, view.last_run.key)
         if abandoned is not None:
-            await recover_run(self.ledger, abandoned)
+            await close_abandoned_run(self.ledger, abandoned)
         return None
 
     def _check_draining(self) -> None:

@@ -28,9 +28,9 @@ from ambient_runner.protocol.limits import MAX_EVENT_BYTES
 from ambient_runner.protocol.message_values import measure_messages
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.approvals import check_answers, edit_events, new_digest_key
-from ambient_runner.runs.executor import LARGE_BYTES
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.input_acceptance import accept_input, initial_state
+from ambient_runner.runs.large_work import LARGE_BYTES
 from ambient_runner.runs.lowering import LeftOut, check_media_urls, lower_messages, lower_props
 from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.run import ResumedRun, Run

@@ -18,8 +18,8 @@ from ambient_runner.ledger.thread_damage import report_decode_errors, report_thr
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.projections.view_checkpoint import decode_part
 from ambient_runner.protocol.events import is_terminal_line
-from ambient_runner.runs.executor import LARGE_BYTES, TimeSlice, run_in_thread_if_large
 from ambient_runner.runs.keyed_locks import KeyedLocks
+from ambient_runner.runs.large_work import LARGE_BYTES, TimeSlice, run_in_thread_if_large
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

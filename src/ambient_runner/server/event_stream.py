@@ -1,8 +1,8 @@
 """Event stream as a bare ASGI response: a tail of the ledger, whichever process writes to it.
 
 Live, late, resumed and replayed readers all use it. The request's task sends batches, a small one waits for a disconnect, and the server's
-monitor (`stream_monitor.py`) sends pings and drops clients that stopped reading. Plain asyncio on the way from batch to socket: nothing
-awaits per event, and an open stream has neither a task group nor a timer.
+monitor (`stream_monitor.py`) sends pings and disconnects clients that stopped reading. Plain asyncio on the way from batch to socket:
+nothing awaits per event, and an open stream has neither a task group nor a timer.
 If the server's own `send` is exposed (`direct_send.py`), a batch is sent where it is published, and the task wakes only for the rest: the
 end, a snapshot, a slow client.
 """
@@ -362,7 +362,7 @@ class EventStream(Response):
         self._pumping.cancel()
 
     def check_client(self, now: float, interval: float) -> None:
-        """Drop a client that has not read for too long; send a ping if one is due before the next check. See `MonitoredStream`."""
+        """Disconnect a client that has not read for too long; send a ping if one is due before the next check. See `MonitoredStream`."""
         settings = self._runtime.settings
         if self._is_sending:
             # The protocol of `ambient serve` may have disconnected the client already, and counted it.

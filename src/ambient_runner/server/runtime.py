@@ -19,7 +19,7 @@ import anyio
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import Custom
-from ambient_runner.runs.executor import LARGE_BYTES
+from ambient_runner.runs.large_work import LARGE_BYTES
 from ambient_runner.runs.loop_monitor import report_blocked_loop
 from ambient_runner.runs.reattach_cache import ReopeningPoints
 from ambient_runner.runs.runner import Runner

@@ -1,4 +1,4 @@
-"""One timer for all open streams of a server: it sends their pings in one go, and drops clients that have stopped reading.
+"""One timer for all open streams of a server: it sends their pings in one go, and disconnects clients that have stopped reading.
 
 A timer per stream would cost each of them memory and a wake-up of its task for every ping.
 """
@@ -30,7 +30,7 @@ class MonitoredStream(Protocol):
         ...
 
     def check_client(self, now: float, interval: float) -> None:
-        """Send a ping if one is due within `interval` seconds, and drop a client that has not read for too long. Must not block."""
+        """Send a ping if one is due within `interval` seconds, and disconnect a client that has not read for too long. Must not block."""
         ...
 
 

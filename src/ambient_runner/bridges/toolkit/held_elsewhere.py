@@ -5,7 +5,6 @@ The answer is for that agent. Another server process on the same store refuses i
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from ambient_runner.bridges.toolkit.json_values import as_object
@@ -16,14 +15,15 @@ __all__ = ["holder_record", "is_held_elsewhere"]
 
 def holder_record() -> dict[str, Any]:
     """Return the member of a thread's memory that names this process as the one in which an agent waits."""
-    return {"holder": asdict(this_process())}
+    me = this_process()
+    return {"holder": {"pid": me.pid, "started": me.started, "boot": me.boot, "space": me.pid_namespace}}
 
 
 def is_held_elsewhere(memory: Any) -> bool:
     """Return True if, by the memory of the thread, another server process that may still exist waits for an answer."""
     match as_object(memory).get("holder"):
-        case {"pid": int(pid), "started": str(started), "boot": str(boot), "space": str(space)}:
-            holder, me = Process(pid, started, boot, space), this_process()
+        case {"pid": int(pid), "started": str(started), "boot": str(boot), "space": str(pid_namespace)}:
+            holder, me = Process(pid, started, boot, pid_namespace), this_process()
             return holder != me and not has_ended(holder, me)
         case _:
             return False

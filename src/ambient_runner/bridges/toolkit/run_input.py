@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.protocol.agui_models import input_from_agui
-from ambient_runner.runs.executor import run_in_thread_if_large
+from ambient_runner.runs.large_work import run_in_thread_if_large
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ class _StepThread(threading.Thread):
         self._settle(self._closed, getattr(self._iterator, "close", lambda: None))
 
     def _settle(self, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
-        context = self._context  # `runs/worker_threads.py` finds it in this frame.
+        context = self._context  # `runs/busy_threads.py` finds it in this frame.
         value, error = None, None
         try:
             value = context.run(work)

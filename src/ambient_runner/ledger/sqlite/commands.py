@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ambient_runner.errors import (
     AgentMismatch,
@@ -66,6 +66,26 @@ _STOP = "UPDATE lease SET stop = ? WHERE token = ? AND stop IS NULL"
 
 _Row = tuple[int, int, int, str, str, str, int, bytes]
 """A row of `batch` to insert."""
+
+
+class _LeaseRow(NamedTuple):
+    """The columns of `_LEASE`: the lease of a thread, of any process."""
+
+    worker: int
+    run: str
+    scope: str | None
+    digest: str | None
+    token: int
+    since: int
+
+
+class _ThreadRow(NamedTuple):
+    """The columns of `_THREAD`."""
+
+    no: int
+    agent: str
+    epoch: str
+    last_indexed: int
 
 
 @dataclass(slots=True, eq=False)
@@ -183,14 +203,14 @@ class SqliteCommands:
     ) -> Lease:
         """Return the lease of the thread; `epoch` is that of a thread that does not exist yet."""
         live = self.worker.live_workers(self.connection)
-        held = self.connection.execute(_LEASE, key).fetchone()
-        if held and held[0] in live:
-            raise LeaseHeld(held[1], IdempotencyClaim(scope=held[2], digest=held[3]) if held[2] is not None else None)
+        held = self._find_lease(key)
+        if held and held.worker in live:
+            raise LeaseHeld(held.run, _claim_of(held))
         if queries.count_earlier_tickets(self.connection, key, ticket, live):
             raise LeaseHeld("", None)
         self.worker.renew_leases_if_due(self.connection)
         if held:
-            self._end_lease(key, held[4], held[5])
+            self._end_lease(key, held.token, held.since)
         if ticket is not None:
             self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
         scope = (claim.scope, claim.digest) if claim else (None, None)
@@ -206,27 +226,27 @@ class SqliteCommands:
         if lease is None:
             raise LeaseLost
         self.verify_lease(lease)
-        thread = self.connection.execute(_THREAD, lease.key).fetchone()
+        thread = self._find_thread(lease.key)
         return self._begin(lease, thread, facts, run_id, agent, claim, title)
 
     def _begin(
         self,
         lease: Lease,
-        thread: tuple[int, str, str, int] | None,
+        thread: _ThreadRow | None,
         facts: Sequence[Fact],
         run_id: str,
         agent: str,
         claim: IdempotencyClaim | None,
         title: str,
     ) -> int:
-        """Begin the run of a lease; `thread` is the row of its thread, None if it does not exist."""
-        if thread and thread[1] != agent:
+        """Begin the run of a lease; `thread` is None if its thread does not exist."""
+        if thread and thread.agent != agent:
             raise AgentMismatch
         if claim:
             self._claim_key(lease.key, lease.run, claim)
-        no = thread[0] if thread else self._new_thread(lease, agent, title)
+        no = thread.no if thread else self._new_thread(lease, agent, title)
         # Facts may have been appended since the lease was acquired, even in this transaction.
-        first = (self._newest_seq(no, thread[3], lease.since) if thread else 0) + 1
+        first = (self._newest_seq(no, thread.last_indexed, lease.since) if thread else 0) + 1
         self.connection.execute(_NEW_RUN, (no, lease.run, run_id, first))
         last = self._write_facts(lease.key, lease.epoch, no, lease.run, facts, first)
         if thread:
@@ -312,11 +332,11 @@ class SqliteCommands:
 
     def request_stop(self, key: ThreadKey, reason: str, run: str) -> int | None:
         """Return the token of the lease that was asked to stop; None if no live one matches."""
-        held = self.connection.execute(_LEASE, key).fetchone()
-        if not held or (run and held[1] != run) or held[0] not in self.worker.live_workers(self.connection):
+        held = self._find_lease(key)
+        if not held or (run and held.run != run) or held.worker not in self.worker.live_workers(self.connection):
             return None
-        self.connection.execute(_STOP, (reason, held[4]))
-        return held[4]
+        self.connection.execute(_STOP, (reason, held.token))
+        return held.token
 
     def append_facts(
         self,
@@ -326,14 +346,13 @@ class SqliteCommands:
         labels: ThreadLabels | None,
         claim: IdempotencyClaim | None,
     ) -> int:
-        thread = self.connection.execute(_THREAD, key).fetchone()
+        thread = self._find_thread(key)
         if thread is None:
             raise UnknownThread
-        no, _, epoch, indexed = thread
-        held = self.connection.execute(_LEASE, key).fetchone()
-        last = self._newest_seq(no, indexed, held[5]) if held else indexed
+        held = self._find_lease(key)
+        last = self._newest_seq_of_thread(thread, held)
         if expect is not None:
-            if held and held[0] in self.worker.live_workers(self.connection):
+            if held and held.worker in self.worker.live_workers(self.connection):
                 raise ThreadBusy
             if last != expect:
                 raise StaleCursor
@@ -341,42 +360,39 @@ class SqliteCommands:
             self._claim_key(key, "", claim)
         if not facts:
             return last
-        last = self._write_facts(key, epoch, no, "", facts, last + 1)
-        self._touch_thread(no, key, labels)
+        last = self._write_facts(key, thread.epoch, thread.no, "", facts, last + 1)
+        self._touch_thread(thread.no, key, labels)
         if not held:
-            self.row_index.index_thread(no)
-        elif (lease := self.by_thread.get(no)) and lease.token == held[4]:
+            self.row_index.index_thread(thread.no)
+        elif (lease := self.by_thread.get(thread.no)) and lease.token == held.token:
             lease.last = last
-        elif held[0] == self.worker.id:
+        elif held.worker == self.worker.id:
             # The lease was acquired, or its run begun, in this transaction: it is remembered, with an earlier entry, after the commit.
-            self.row_index.invalidate((no,))
-            self.after_commit.append(lambda: self._advance_lease(held[4], last))
+            self.row_index.invalidate((thread.no,))
+            self.after_commit.append(lambda: self._advance_lease(held.token, last))
         else:
-            self.row_index.evict_thread(no)  # Another process holds the lease, and so owns the unindexed rows.
+            self.row_index.evict_thread(thread.no)  # Another process holds the lease, and so owns the unindexed rows.
         return last
 
     def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint, epoch: str) -> None:
-        thread = self.connection.execute(_THREAD, key).fetchone()
-        if thread is None or epoch not in ("", thread[2]):
+        thread = self._find_thread(key)
+        if thread is None or epoch not in ("", thread.epoch):
             raise UnknownThread
-        no, indexed = thread[0], thread[3]
-        held = self.connection.execute(_LEASE, key).fetchone()
-        if checkpoint.seq > (self._newest_seq(no, indexed, held[5]) if held else indexed):
+        if checkpoint.seq > self._newest_seq_of_thread(thread, self._find_lease(key)):
             raise ValueError("A checkpoint cannot be ahead of its thread.")
-        erasure.trim_thread(self.connection, no, checkpoint)
+        erasure.trim_thread(self.connection, thread.no, checkpoint)
 
     def erase_thread(self, key: ThreadKey) -> bool:
-        thread = self.connection.execute(_THREAD, key).fetchone()
+        thread = self._find_thread(key)
         if thread is None:
             return False
-        no, _, epoch, _ = thread
-        erasure.erase_thread(self.connection, key, no, epoch, self.now)
-        self.row_index.evict_thread(no)
-        if lease := self.by_thread.get(no):
+        erasure.erase_thread(self.connection, key, thread.no, thread.epoch, self.now)
+        self.row_index.evict_thread(thread.no)
+        if lease := self.by_thread.get(thread.no):
             lease.error = LeaseLost()
             self._erased.append(lease)
             self.after_commit.append(self._erased.clear)
-        self.published.append(PublishedBatch(key, epoch, None))
+        self.published.append(PublishedBatch(key, thread.epoch, None))
         return True
 
     def verify_lease(self, lease: Lease) -> None:
@@ -386,15 +402,14 @@ class SqliteCommands:
             if row is None:
                 lease.error = LeaseLost()
             else:
-                thread = self.connection.execute(_THREAD, lease.key).fetchone()
-                lease.last = self._newest_seq(lease.thread_no, thread[3], lease.since) if thread else 0
+                thread = self._find_thread(lease.key)
+                lease.last = self._newest_seq(lease.thread_no, thread.last_indexed, lease.since) if thread else 0
                 lease.checked = self.rollbacks
         if lease.error is not None:
             raise lease.error
 
     def _build_lease(self, key: ThreadKey, run: str, token: int, since: int, epoch_if_new: str) -> Lease:
-        thread = self.connection.execute(_THREAD, key).fetchone()
-        no, _, epoch, last = thread or (0, "", epoch_if_new, 0)
+        no, _, epoch, last = self._find_thread(key) or _ThreadRow(0, "", epoch_if_new, 0)
         row = self.connection.execute(_RUN, (no, run)).fetchone() if no else None
         return Lease(
             key=key,
@@ -410,6 +425,18 @@ class SqliteCommands:
             checked=self.rollbacks,
         )
 
+    def _find_lease(self, key: ThreadKey) -> _LeaseRow | None:
+        row = self.connection.execute(_LEASE, key).fetchone()
+        return _LeaseRow._make(row) if row else None
+
+    def _find_thread(self, key: ThreadKey) -> _ThreadRow | None:
+        row = self.connection.execute(_THREAD, key).fetchone()
+        return _ThreadRow._make(row) if row else None
+
+    def _newest_seq_of_thread(self, thread: _ThreadRow, held: _LeaseRow | None) -> int:
+        """Return the newest seq of a thread; `held` is its lease. Without one, all its rows are indexed."""
+        return self._newest_seq(thread.no, thread.last_indexed, held.since) if held else thread.last_indexed
+
     def _newest_seq(self, no: int, indexed: int, since: int) -> int:
         """Return the newest seq of a thread whose lease was acquired after row `since`."""
         unindexed = [last for (last,) in row_index.unindexed_rows(self.connection, no, "b.last", since)]
@@ -421,8 +448,8 @@ class SqliteCommands:
 
     def _end_lease(self, key: ThreadKey, token: int, since: int) -> None:
         """Delete the lease of a dead process; its unindexed rows are indexed first."""
-        if thread := self.connection.execute(_THREAD, key).fetchone():
-            self.row_index.find_and_index(thread[0], since)
+        if thread := self._find_thread(key):
+            self.row_index.find_and_index(thread.no, since)
         self.connection.execute("DELETE FROM lease WHERE token = ?", (token,))
 
     def _remember_lease(self, lease: Lease, ticket: int | None) -> None:
@@ -478,3 +505,10 @@ class SqliteCommands:
         body = b"\n".join(batch.lines)
         self._rows.append((no, batch.first, batch.last, batch.run, batch.owner, batch.kind, batch.ts, body))
         self.published.append(PublishedBatch(key, epoch, batch))
+
+
+def _claim_of(held: _LeaseRow) -> IdempotencyClaim | None:
+    """Return the idempotency key with which a lease was acquired; None if there was none."""
+    if held.scope is None or held.digest is None:
+        return None
+    return IdempotencyClaim(scope=held.scope, digest=held.digest)

@@ -129,7 +129,7 @@ class Committer(threading.Thread):
         self._connection = connection
         self._commands = SqliteCommands(connection, self._worker)
         try:
-            self._retry_while_locked(lambda: self._in_transaction(self._worker.register))
+            self._retry_while_locked(lambda: self._run_in_transaction(self._worker.register))
             self._file.remember()
             self._renewed = self._worker.clock()
             self._poller = ChangePoller(connection)
@@ -331,7 +331,7 @@ class Committer(threading.Thread):
     def _record_renewal(self) -> None:
         self._renewed = self._worker.clock()
 
-    def _in_transaction(self, work: Callable[[sqlite3.Connection], None]) -> None:
+    def _run_in_transaction(self, work: Callable[[sqlite3.Connection], None]) -> None:
         try:
             self._begin()
             self._file.check_version(self._connection)
@@ -363,7 +363,7 @@ class Committer(threading.Thread):
 
     def _leave_store(self) -> None:
         try:
-            self._in_transaction(self._worker.unregister)
+            self._run_in_transaction(self._worker.unregister)
         except StoreUnusable:
             logger.info("The leases in the store %s are not released; they end with this process", self._path)
         except sqlite3.Error:

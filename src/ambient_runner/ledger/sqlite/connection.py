@@ -21,7 +21,7 @@ BUSY_TIMEOUT = 5.0
 """Seconds to wait for a lock that another connection holds."""
 _BUSY_PAUSE = 0.0005
 """Seconds between two attempts to get the lock, on average."""
-_NEVER = threading.Event()
+_UNSET_EVENT = threading.Event()
 """To wait for such a pause: under libfaketime, `time.sleep` fails if the machine is busy."""
 _CACHED_STATEMENTS = 256
 """Prepared statements that a connection caches."""
@@ -115,6 +115,6 @@ def execute_when_free(connection: sqlite3.Connection, statement: str, timeout: f
         except sqlite3.OperationalError as error:
             if not is_locked(error) or time.monotonic() > deadline:
                 raise
-            _NEVER.wait(_BUSY_PAUSE * (0.5 + random.random()))  # noqa: S311  spreads processes, hides nothing
+            _UNSET_EVENT.wait(_BUSY_PAUSE * (0.5 + random.random()))  # noqa: S311  spreads processes, hides nothing
         else:
             return

@@ -31,7 +31,7 @@ DELETE FROM {table} WHERE no < min(
 )
 """
 _TOMBSTONE = "INSERT INTO erased (tenant, owner, id, epoch, at, changed) VALUES (?, ?, ?, ?, ?, ?)"
-_COUNT_DROPPED = """
+_RECORD_DROPPED = """
 UPDATE change_counter SET dropped = max(dropped, coalesce((SELECT max(changed) FROM erased WHERE at < ?), 0))
 """
 
@@ -69,7 +69,7 @@ def erase_thread(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch:
 
 def _drop_tombstones(connection: sqlite3.Connection, oldest: int) -> None:
     """Delete tombstones from before that time, and record up to which position some may be missing."""
-    connection.execute(_COUNT_DROPPED, (oldest,))
+    connection.execute(_RECORD_DROPPED, (oldest,))
     connection.execute("DELETE FROM erased WHERE at < ?", (oldest,))
 
 

@@ -32,7 +32,7 @@ class ReadPool:
         self._file = file
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def run_query(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -43,7 +43,7 @@ class ReadPool:
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -63,7 +63,7 @@ class ReadPool:
 
     def _take_connection(self) -> sqlite3.Connection:
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise LedgerError("The store is closed.")
             if self._idle:
                 return self._idle.pop()
@@ -72,7 +72,7 @@ class ReadPool:
 
     def _return_connection(self, connection: sqlite3.Connection) -> None:
         with self._lock:
-            if not self._closed:
+            if not self._is_closed:
                 self._idle.append(connection)
                 return
         connection.close()

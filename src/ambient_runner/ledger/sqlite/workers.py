@@ -79,7 +79,7 @@ class Worker:
         return live
 
     def _identity_columns(self) -> tuple[int, str, str, str]:
-        return self.process.pid, self.process.started, self.process.boot, self.process.space
+        return self.process.pid, self.process.started, self.process.boot, self.process.pid_namespace
 
 
 def list_live_processes(connection: sqlite3.Connection) -> list[Process]:

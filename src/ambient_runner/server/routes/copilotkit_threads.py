@@ -17,7 +17,7 @@ from ambient_runner.protocol.copilotkit import CLIENT_VERSION, inspector_message
 from ambient_runner.protocol.copilotkit_input import parse_annotation
 from ambient_runner.protocol.profiles import profile_for_version
 from ambient_runner.runs.event_reader import read_stored_batches
-from ambient_runner.runs.executor import TimeSlice
+from ambient_runner.runs.large_work import TimeSlice
 from ambient_runner.runs.view_cache import fold_batch, load_view, read_despite_retention, require_thread
 from ambient_runner.server.bounded_send import LargeJsonResponse
 from ambient_runner.server.error_responses import JsonResponse

@@ -18,8 +18,8 @@ from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.thread_view import LABELLED, PATCHED, STATE_OWNER, THREAD_OWNER
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
-from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.interrupt_answers import check_state_is_free
+from ambient_runner.runs.large_work import LARGE_BYTES, run_in_thread_if_large
 from ambient_runner.runs.view_cache import require_thread
 from ambient_runner.server.bounded_send import LargeJsonResponse
 from ambient_runner.server.error_responses import JsonResponse

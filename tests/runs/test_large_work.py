@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from ambient_runner.runs.executor import LARGE_BYTES, run_in_thread_if_large
+from ambient_runner.runs.large_work import LARGE_BYTES, run_in_thread_if_large
 
 
 class Value:

@@ -13,8 +13,8 @@ import anyio.to_thread
 import pytest
 
 from ambient_runner.bridges.toolkit import iterate_in_thread
+from ambient_runner.runs.busy_threads import find_busy_threads
 from ambient_runner.runs.run import Run
-from ambient_runner.runs.worker_threads import find_busy_threads
 from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.world import ScriptedAgent, events_of, request, runner_of, said, user
 
