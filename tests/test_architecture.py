@@ -172,7 +172,7 @@ MODULE_WORDS = frozenset(
     commands commit committer composer conditions config connect connection containment content context copilotkit cors credential
     credentials damage decisions decode deferred delta deltas demo descriptor detection dir direct directory doctor driver dropped edits
     elicitations elsewhere emitted encode encoded encodings end entries environment erasure error errors event events execution export
-    exporter exposure external facts fanout feedback fetch file files flush folds fork form format frame frames framing garbage gateway git
+    exporter exposure external facts fanout feedback fetch field file files flush folds fork form format frame frames framing garbage gateway git
     grants graph guard guessability header headers held history home hooks host http identity ids import index input inside instrumentation
     interrupt interrupts isolate isolation items jobs json keyed known langgraph large launch layout ledger lenient limits lines loader
     local locks log logging login logins loop lowering main maintenance manifest mcp memory message messages metadata metrics middleware

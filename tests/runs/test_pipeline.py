@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.errors import PayloadTooLarge
+from ambient_runner.errors import PayloadTooLarge, ProtocolViolation
 from ambient_runner.ledger.base import Writer
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import RUNTIME, Encoded, Fact
@@ -202,7 +202,7 @@ def test_a_delta_that_is_no_text_fails_at_once_and_loses_nothing_before_it() -> 
     pipeline, lines = piped(SECRET)
     pipeline.push(piece("a "))
     pipeline.push(piece("b "))
-    with pytest.raises(TypeError):
+    with pytest.raises(ProtocolViolation):
         pipeline.push(piece(5))
     assert lines.texts() == ["a ", "b "]
 
@@ -216,7 +216,7 @@ class Name(str):
 def test_a_message_id_that_is_no_plain_string_is_never_deferred() -> None:
     pipeline, lines = piped()
     pipeline.push(piece("a "))
-    with pytest.raises(TypeError):
+    with pytest.raises(ProtocolViolation):
         pipeline.push(piece("b", message_id=Name("m")))
     assert lines.texts() == ["a "]
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ambient_runner.errors import ProtocolViolation
 from ambient_runner.projections.private_entries import HISTORY_EVENT
 from ambient_runner.protocol.dropped_events import drop_oversized_patch, drop_oversized_snapshot, dropped_event
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
+    BaseEvent,
     Custom,
     Interrupted,
     MessagesSnapshot,
@@ -42,6 +44,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     type_of,
 )
+from ambient_runner.protocol.field_types import check_field_types
 from ambient_runner.protocol.reserved_events import (
     RESERVED_ERROR_CODES,
     PlatformEvent,
@@ -52,10 +55,11 @@ from ambient_runner.protocol.reserved_events import (
 from ambient_runner.runs.approvals import ARGUMENTS_DIGEST
 
 if TYPE_CHECKING:
+    from ambient_runner.projections.history import Slices
     from ambient_runner.protocol.events import Event, Interrupt, Outcome
     from ambient_runner.runs.run import Agent
 
-__all__ = ["AgentEventRules", "CountRepair", "ignore_repair"]
+__all__ = ["AgentEventRules", "CountRepair", "check_agent_event", "check_in_slices", "ignore_repair"]
 
 CountRepair = Callable[[str, str, int], None]
 """Counts repairs: gets the rule, the type of the event, and the number."""
@@ -79,12 +83,37 @@ _EXEMPT_TYPES = frozenset(
 )
 """Types of which the rules only concern the metadata."""
 _ASSISTANT_ROLES = (None, "assistant")
+_CHECKED_AT_ONCE = 256
+"""Messages of a snapshot that are checked before other tasks may run: about 2 milliseconds."""
 _MAX_NAME_LENGTH = 64
 """Characters of a name that are reported."""
 
 
 def ignore_repair(rule: str, event_type: str, times: int) -> None:
     """Count nothing: a `CountRepair` for callers that do not report repairs."""
+
+
+def check_agent_event(event: BaseEvent) -> None:
+    """Check what an agent or a middleware yielded. Raises: ProtocolViolation for an event that could not be decoded from the ledger."""
+    try:
+        check_field_types(event)
+    except TypeError as error:
+        raise ProtocolViolation from error
+
+
+def check_in_slices(value: object) -> Slices[None]:
+    """Do what `check_agent_event` does for one of our events, and stop wherever other tasks may run: a snapshot has any number of messages.
+
+    Models and mappings are validated when they are converted.
+    """
+    if isinstance(value, MessagesSnapshot):
+        messages = value.messages
+        check_agent_event(replace(value, messages=messages[:0]))
+        for start in range(0, len(messages), _CHECKED_AT_ONCE):
+            check_agent_event(MessagesSnapshot(messages=messages[start : start + _CHECKED_AT_ONCE]))
+            yield
+    elif isinstance(value, BaseEvent):
+        check_agent_event(value)
 
 
 class AgentEventRules:

@@ -30,6 +30,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     encode_event,
 )
+from ambient_runner.protocol.field_types import signatures_of_texts
 from ambient_runner.protocol.limits import MAX_EVENT_BYTES
 from ambient_runner.runs.storable import UNENCODABLE_ERRORS, UNSTAMPED_TYPES, encode_storable
 
@@ -76,21 +77,32 @@ MAX_DEFERRED_DELTA_CHARS = 1 << 16
 """Characters of the longest delta that may be deferred."""
 LONG_TEXT_FLUSH_CHARS = 1 << 15
 """Characters of deferred long texts at which all deferred events are written: searching more takes milliseconds."""
-_get_delta, _get_metadata = attrgetter("delta"), attrgetter("metadata")
-_OTHER_FIELDS = frozenset({"content", "metadata", "raw_event", "timestamp"})
-_read_texts: dict[type[Event], Any] = {
-    kind: attrgetter(*(name for name in kind.__struct_fields__ if name not in _OTHER_FIELDS)) for kind in DEFERRED_TYPES
+_get_delta, _get_metadata, _get_role = attrgetter("delta"), attrgetter("metadata"), attrgetter("role")
+_OTHER_FIELDS = frozenset({"content", "metadata", "raw_event"})
+_text_fields: dict[type[Event], list[str]] = {
+    kind: [name for name in kind.__struct_fields__ if name not in _OTHER_FIELDS] for kind in DEFERRED_TYPES
 }
-_TEXT_TYPES, _NO_METADATA = frozenset({str, type(None)}), {type(None)}
+_read_texts: dict[type[Event], Any] = {kind: attrgetter(*names) for kind, names in _text_fields.items()}
+_signatures = {kind: signatures_of_texts(kind, names) for kind, names in _text_fields.items()}
+"""The types that the fields above may have."""
+_roles: dict[type[Event], frozenset[str | None]] = {
+    TextMessageStart: frozenset({None, "developer", "system", "assistant", "user"}),
+    ReasoningMessageStart: frozenset({"reasoning"}),
+    ToolCallResult: frozenset({None, "tool"}),
+}
+_NO_METADATA = {type(None)}
 
 
 def is_deferrable(event: Event) -> bool:
     """Return True if an event of `DEFERRED_TYPES` is small, and has no field of arbitrary JSON."""
     if event.metadata is not None or event.raw_event is not None:
         return False
-    if not _TEXT_TYPES.issuperset(map(type, _read_texts[type(event)](event))):
+    kind = type(event)
+    if tuple(map(type, _read_texts[kind](event))) not in _signatures[kind]:
         return False  # A view would keep the agent's own object, such as the member of an Enum.
-    if type(event) is not ToolCallResult:
+    if (roles := _roles.get(kind)) and _get_role(event) not in roles:
+        return False
+    if not isinstance(event, ToolCallResult):
         return True
     return type(event.content) is str and len(event.content) <= MAX_DEFERRED_TEXT_CHARS
 

@@ -22,6 +22,7 @@ from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import EVENT_TYPES, RunError, RunFinished, Terminal, outcome_name
 from ambient_runner.runs.active import ActiveRun, Deadlines
+from ambient_runner.runs.agent_events import check_agent_event
 from ambient_runner.runs.approvals import show_digests
 from ambient_runner.runs.containment import UncancellableTasks, run_agent_task
 from ambient_runner.runs.framing import frame_agent, run_finished
@@ -186,7 +187,7 @@ def _failure_event(error: Exception, active: ActiveRun) -> RunError:
     match error:
         case ConfigError():  # Its text is for operators.
             known = BridgeError()
-        case RunnerError():
+        case RunnerError() if type(error.code) is str and type(error.message) is str:
             known = error
         case _:
             known = BridgeError()
@@ -243,6 +244,7 @@ async def _consume_events(active: ActiveRun, handler: RunHandler, coerce: Callab
 def _select_written(active: ActiveRun, event: Event) -> Event | None:
     """Return the event if it must be pushed. The first terminal event is recorded instead: the Runner writes it."""
     if isinstance(event, RunFinished | RunError):
+        check_agent_event(event)
         active.reported_terminal = active.reported_terminal or event
         return None
     if type(event) in CONDITIONALLY_WRITTEN and not is_written(event):

@@ -37,7 +37,11 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.protocol.reserved_events import to_plain_event
-from ambient_runner.runs.agent_events import AgentEventRules, ignore_repair
+from ambient_runner.runs.agent_events import (
+    AgentEventRules,
+    check_in_slices,
+    ignore_repair,
+)
 from ambient_runner.runs.agent_history import AgentHistory
 from ambient_runner.runs.large_work import BusyTime
 from ambient_runner.runs.run import current_run_or_none, describe_run
@@ -128,6 +132,7 @@ def frame_agent(
                             collect(event)
                         yield event
                         continue
+                    await busy.work_in_slices(check_in_slices(value))
                     with busy:
                         known = rules.apply(value, event)
                     await busy.yield_if_spent()

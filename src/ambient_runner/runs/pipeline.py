@@ -15,7 +15,12 @@ import msgspec
 
 from ambient_runner.errors import RedactionFailed
 from ambient_runner.ledger.records import Encoded
-from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private, is_private_line
+from ambient_runner.projections.private_entries import (
+    HISTORY_EVENT,
+    is_private,
+    is_private_line,
+    parse_correction,
+)
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol.dropped_events import drop_long_text, drop_oversized_event
 from ambient_runner.protocol.events import (
@@ -39,6 +44,7 @@ from ambient_runner.protocol.events import (
     encode_event,
 )
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
+from ambient_runner.runs.agent_events import check_agent_event
 from ambient_runner.runs.deferred_events import (
     DEFERRED_TYPES,
     LONG_TEXT_FLUSH_CHARS,
@@ -62,7 +68,6 @@ from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.storable import (
     UNENCODABLE_ERRORS,
     UNSTAMPED_TYPES,
-    check_delta,
     drop_deep_values,
     encode_dropped,
     encode_storable,
@@ -266,7 +271,7 @@ class Pipeline:
         started_at = time.monotonic()
         self._write_deferred_events()
         self.redaction_guard.check()
-        check_delta(event)
+        check_agent_event(event)
         if type(event) in _UNBOUNDED_TYPES:
             event = drop_oversized_event(event)
         if event.raw_event is not None:
@@ -392,6 +397,8 @@ class Pipeline:
         if self.terminal_event is None:
             with self.redaction_guard:
                 line = self._encode_private(Custom(name=event.name, value=event.value))
+                if (correction := parse_correction(event)) is not None:
+                    self._redactor.restate_messages(correction.messages)
             self._write(line)
 
     def _encode_private(self, event: Custom) -> bytes:

@@ -428,9 +428,9 @@ class Runner:
             run.input.run_id,
         )
         try:
-            async with stack:
-                # An error in one run must not reach the others: they share a task group.
-                with isolate(f"executing {describe_run(active.run)}; recovery will close it"):
+            # An error in one run must not reach the others: they share a task group, also with the maintenance.
+            with isolate(f"executing {describe_run(run)}; recovery will close it"):
+                async with stack:
                     await execute_run(active, self._middleware, self.uncancellable_tasks)
             if self.settings.retain:
                 with isolate(f"applying retention to thread {active.run.thread.id}"), suppress(UnknownThread):
@@ -439,7 +439,8 @@ class Runner:
             self._active.pop(active.run.key, None)
             if self._by_thread.get(active.run.thread) is active:
                 del self._by_thread[active.run.thread]
-            self.views.untrack(ThreadEpoch(active.writer.thread, active.writer.epoch))
+            with isolate(f"caching the thread of {describe_run(run)}"):
+                self.views.untrack(ThreadEpoch(active.writer.thread, active.writer.epoch))
             active.done.set()
             metrics.record_run(active, time.monotonic() - started_at)
 

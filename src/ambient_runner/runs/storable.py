@@ -102,19 +102,6 @@ def encode_within_message_depth(event: Event) -> bytes:
     return encode_storable(drop_deep_values(event)) if is_too_deep else line
 
 
-def check_delta(event: Event) -> None:
-    """Check that the text and the id of a delta can be encoded: it may be held back until a later event. Raises: TypeError."""
-    match event:
-        case TextMessageContent() | ReasoningMessageContent():
-            name = event.message_id
-        case ToolCallArgs():
-            name = event.tool_call_id
-        case _:
-            return
-    if type(name) is not str or type(event.delta) is not str:
-        raise TypeError("The text and the id of a delta must be strings.")
-
-
 def encode_unstamped(event: Event) -> bytes:
     """Encode an event of `UNSTAMPED_TYPES` that has no metadata."""
     try:

@@ -541,6 +541,11 @@ def test_a_number_that_is_a_secret_is_replaced() -> None:
     assert redactor.redact_value({"k": [83910274658391027, 5, True]}) == {"k": [REDACTED, 5, True]}
 
 
+def test_a_number_that_no_line_can_have_is_left_for_the_writer_to_refuse() -> None:
+    """Python refuses to print a number of more than 4,300 digits."""
+    assert Redactor([SECRET]).redact_value({"a": 10**5000, "b": SECRET}) == {"a": 10**5000, "b": REDACTED}
+
+
 def test_a_key_file_does_not_cost_quadratic_time() -> None:
     lines = ("".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=64)) for seed in range(400))
     tracemalloc.start()

@@ -104,13 +104,6 @@ class HeldDeltas(Generic[_D]):
         """False if a delta has had more than its id and text."""
         self.replacement_count = 0
 
-    @classmethod
-    def after_text(cls, text: str) -> HeldDeltas[_D]:
-        """Return the deltas of a message that has ended in this text, in which is no secret."""
-        held = cls()
-        held._context = _last_context(text)
-        return held
-
     @property
     def held_count(self) -> int:
         return len(self._deltas)
@@ -159,6 +152,12 @@ class HeldDeltas(Generic[_D]):
         released = self._release(deltas, secrets)
         self._context = ending
         return released
+
+    def continue_text(self, text: str, secrets: Secrets) -> None:
+        """Search what follows as a continuation of this text, which is what clients have of the message. Nothing may be held."""
+        self._context, self._covered = _last_context(text), 0
+        spans = secrets.find_spans(self._context)
+        self._open_pattern = next((span.open_pattern for span in spans if span.open_pattern is not None), None)
 
     def drop_unfinished(self) -> None:
         """Drop the word that the text ends in, if it is long enough for a secret: the message was cut off, and it may be half of one."""

@@ -15,9 +15,11 @@ from ambient_runner.projections.redaction.secrets import Secrets
 from ambient_runner.projections.redaction.spans import REDACTED, merge_spans, replace_spans
 from ambient_runner.protocol.events import (
     DELTA_TYPES,
+    AssistantMessage,
     BaseEvent,
     Delta,
     MessagesSnapshot,
+    ReasoningMessage,
     ReasoningMessageContent,
     ReasoningMessageEnd,
     ReasoningMessageStart,
@@ -36,11 +38,13 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ambient_runner.protocol.events import Event
+    from ambient_runner.protocol.events import Event, Message
 
 __all__ = ["Redactor"]
 
 _UNREDACTED_FIELDS = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
+_MAX_INT_BITS = 64
+"""Bits of the largest number that can be encoded."""
 _SLICE_ITEMS = 256
 """Members or items of a value that are searched at once."""
 _REASONING = "reasoning"
@@ -77,14 +81,15 @@ class Redactor:
     `redact_value`.
     """
 
-    __slots__ = ("_clean_ids", "_ended_reasoning", "_searches", "_secrets", "_streams", "counts")
+    __slots__ = ("_clean_ids", "_ended", "_searches", "_secrets", "_streams", "counts")
 
     def __init__(self, secrets: Iterable[str] | Secrets) -> None:
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self._streams: dict[_StreamKey, HeldDeltas[Any]] = {}
         """The open messages and calls, by kind and id."""
-        self._ended_reasoning: dict[_StreamKey, HeldDeltas[Any]] = {}
-        """Reasoning messages that ended: clients append to one what starts again under its id. Text gets another id then."""
+        self._ended: dict[_StreamKey, HeldDeltas[Any]] = {}
+        """Messages and calls that are not open and may go on, because clients append to them: ended reasoning, which keeps its id when it
+        starts again, and what the agent's snapshots have."""
         self._clean_ids: set[tuple[str, str | None]] = set()
         """Ids of messages and calls with their owners that contain no secret, so that they are not searched in every delta."""
         self._searches = self._secrets.searches
@@ -174,7 +179,7 @@ class Redactor:
         """Return the text of a message that ends in the batch, if its ids are clean and it is shorter than a window; else None."""
         if (
             key in self._streams
-            or key in self._ended_reasoning
+            or key in self._ended
             or (key[1], positioned[0][1][0].subagent_run_id) not in self._clean_ids
         ):
             return None
@@ -192,7 +197,7 @@ class Redactor:
             if has_secret:
                 parts = self._redact_whole(key, parts)
             elif key[0] == _REASONING:
-                self._ended_reasoning[key] = HeldDeltas.after_text(text)
+                self._continue_text(key, text)
             _put_at_positions(parts, positioned, released)
         items.clear()
 
@@ -205,7 +210,7 @@ class Redactor:
 
     def _keep_ended(self, key: _StreamKey, stream: HeldDeltas[Any]) -> None:
         if key[0] == _REASONING:
-            self._ended_reasoning[key] = stream
+            self._ended[key] = stream
 
     def _feed_positioned(self, key: _StreamKey, positioned: _PositionedGroups, released: list[Sequence[Event]]) -> None:
         """Feed the deltas of one message or call, and put what is released at their positions.
@@ -225,6 +230,30 @@ class Redactor:
     def flush(self) -> list[Event]:
         """Return everything held back, as deltas of its messages and calls. They stay open."""
         return [event for key, stream in self._streams.items() for event in self._flush(key, stream)]
+
+    def restate_messages(self, messages: Iterable[Message]) -> None:
+        """Search what follows in these messages and calls as a continuation of their texts: a snapshot of the agent has told clients these.
+
+        Call `flush` before.
+        """
+        if self._secrets.is_empty:
+            return
+        for message in messages:
+            match message:
+                case AssistantMessage():
+                    self._continue_text(("text", message.id), message.content or "")
+                    for call in message.tool_calls or ():
+                        self._continue_text(("call", call.id), call.function.arguments)
+                case ReasoningMessage():
+                    self._continue_text((_REASONING, message.id), message.content)
+                case _:
+                    pass
+
+    def _continue_text(self, key: _StreamKey, text: str) -> None:
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._ended[key] = HeldDeltas[Any]()
+        stream.continue_text(text, self._secrets)
 
     def drop_unfinished(self) -> None:
         """Drop the word that each open message or call ends in, unless it is short. For a run that was stopped or has failed."""
@@ -264,7 +293,7 @@ class Redactor:
         """Feed deltas of one stream. Of those that are alike, only the first is looked at for other fields."""
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = self._ended_reasoning.pop(key, None) or HeldDeltas[Any]()
+            stream = self._streams[key] = self._ended.pop(key, None) or HeldDeltas[Any]()
         if _has_other_fields(deltas[0]) if are_alike else any(map(_has_other_fields, deltas)):
             stream.is_plain = False
         return self._release(key, stream, stream.feed(deltas, self._secrets))
@@ -340,6 +369,8 @@ class Redactor:
             case msgspec.Struct():
                 return self._redact_struct(value, counted)
             case None | bool() | float():
+                return value
+            case int() if value.bit_length() > _MAX_INT_BITS:
                 return value
             case int():
                 digits = str(value)

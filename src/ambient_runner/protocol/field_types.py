@@ -1,0 +1,149 @@
+"""The check that the fields of an event have the types that `events.py` declares.
+
+A Struct is not validated when it is made, and agents and middleware make them too. What is stored with a field of a wrong type cannot be
+decoded again. `events.py` has the types; models of `ag_ui.core` and mappings are validated when they are converted (`agui_models.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import cache, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import inspect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ambient_runner.protocol.events import BaseEvent
+
+__all__ = ["check_field_types", "signatures_of_texts"]
+
+_IsLegal = Callable[[Any], bool]
+
+_NO_FIELD: tuple[str, Any] = ("", None)
+
+
+def check_field_types(value: msgspec.Struct) -> None:
+    """Check an event or message and what is in it. Values of arbitrary JSON are not looked at.
+
+    Raises: TypeError that names the field.
+    """
+    field, found = _find_illegal(value)
+    if field:
+        shown = repr(found) if isinstance(found, str | int | float | None) else type(found).__name__
+        raise TypeError(
+            f"{type(value).__name__}.{field} has a value of a wrong type, or one that is not allowed: {shown[:64]}"
+        )
+
+
+def signatures_of_texts(kind: type[BaseEvent], names: Sequence[str]) -> frozenset[tuple[type, ...]]:
+    """Return the types that these fields of an event may have, which are texts or a time, in all combinations."""
+    types = {field.name: field.type for field in _struct_type(kind).fields}
+    return frozenset(product(*(_python_types(types[name]) for name in names)))
+
+
+def _python_types(declared: inspect.Type) -> list[type]:
+    match declared:
+        case inspect.UnionType(types=types):
+            return [found for each in types for found in _python_types(each)]
+        case inspect.StrType() | inspect.LiteralType():
+            return [str]
+        case inspect.IntType():
+            return [int]
+        case inspect.NoneType():
+            return [type(None)]
+        case _:
+            raise TypeError(f"{declared} is neither a text nor a time")
+
+
+def _find_illegal(value: msgspec.Struct) -> tuple[str, Any]:
+    """Return the first field with a wrong type and its value."""
+    for name, is_legal in _checks_of(type(value)):
+        found = getattr(value, name)
+        if not is_legal(found):
+            return name, found
+    return _NO_FIELD
+
+
+def _struct_type(kind: type[msgspec.Struct]) -> inspect.StructType:
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    return found
+
+
+@cache
+def _checks_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, _IsLegal], ...]:
+    """Return a check for each field, except for those of any type."""
+    checks = ((field.name, _make_check(field.type)) for field in _struct_type(kind).fields)
+    return tuple((name, check) for name, check in checks if check is not None)
+
+
+def _make_check(declared: inspect.Type) -> _IsLegal | None:
+    """Return the check for a declared type; None if every value is legal."""
+    match declared:
+        case inspect.AnyType():
+            return None
+        case inspect.UnionType(types=types):
+            return partial(_is_one_of, [_make_check(each) for each in types])
+        case inspect.StrType():
+            return _is_text
+        case inspect.LiteralType(values=values):
+            return partial(_is_listed, frozenset(values))
+        case inspect.IntType():
+            return _is_int
+        case inspect.BoolType():
+            return _is_bool
+        case inspect.NoneType():
+            return _is_none
+        case inspect.DictType():
+            return _is_object
+        case inspect.ListType(item_type=item):
+            return partial(_is_list_of, _make_check(item))
+        case inspect.StructType(cls=kind):
+            return partial(_is_legal_struct, kind)
+        case _:
+            raise TypeError(f"no check for {declared}")
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str or (isinstance(value, Enum) and type(value.value) is str)
+
+
+def _is_listed(values: frozenset[Any], value: Any) -> bool:
+    return type(value) is str and value in values
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_bool(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_list_of(is_legal: _IsLegal | None, value: Any) -> bool:
+    return isinstance(value, list | tuple) and (is_legal is None or _are_all(is_legal, value))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _are_all(is_legal: _IsLegal, values: Iterable[Any]) -> bool:
+    return all(map(is_legal, values))
+
+
+def _is_one_of(checks: Sequence[_IsLegal | None], value: Any) -> bool:
+    return any(check is None or check(value) for check in checks)
+
+
+def _is_legal_struct(kind: type[msgspec.Struct], value: Any) -> bool:
+    return type(value) is kind and _find_illegal(value) is _NO_FIELD
