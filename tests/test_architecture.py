@@ -166,26 +166,26 @@ EXTRA_FILES = {
 
 MODULE_WORDS = frozenset(
     """
-    acceptance acp active activities adapter addresses adk admission agent agui ai annotations answers app approvals arguments attributes
-    audiences background backup base batches behaviors bounded branches bridge bridges bubblewrap buffered busy bypass cache call callbacks
-    calls capabilities changes check checkpoint checkpoints child chunks citations claude cli client clone collection columns command
-    commands commit committer composer conditions config connect connection containment content context copilotkit cors credential
-    credentials damage decisions decode deferred delta deltas demo descriptor detection dir direct directory doctor driver dropped edits
-    elicitations elsewhere emitted encode encoded encodings end entries environment erasure error errors event events execution export
-    exporter exposure external facts fanout feedback fetch field file files flush folds fork form format frame frames framing garbage gateway git
-    grants graph guard guessability header headers held history home hooks host http identity ids import index input inside instrumentation
-    interrupt interrupts isolate isolation items jobs json keyed known langgraph large launch layout ledger lenient limits lines loader
-    local locks log logging login logins loop lowering main maintenance manifest mcp memory message messages metadata metrics middleware
-    migration models modes monitor multi names needles notifier open option options origins orphan outage outcome outcomes page parsers
-    parsing parts patch patterns pending
-    permission permissions pipeline pipes platform playback pointer pool predict private process processes product profiles program
-    projections projectors prompt protocol provider pydantic queries read reader reaper reattach recent recording records redaction redactor
-    registry relay release remote render repair replay repos request reserved responses results routes row rpc rules run runner runs runtime
-    safe safety sandbox scheduler schema schemas sdk search secret secrets send serve server services session sessions settings setup shared
-    single snapshots socket sources span spans spawn sqlite start starter state status stdio storable store strands stream streamed strict
-    string subagents suggestions summaries sync system telemetry terminal testing text thread threaded threads title tool toolkit tools
-    toolset tracing transcript translate trees turns types uploads url usage user values variables verify view wal withdrawn work worker
-    workers workflows working workspaces wrapped writer
+    acceptance acp active activities adapter addresses adk admission agent agui ai annotations answers app approvals arguments
+    attributes audiences background backup base batches behaviors bounded branches bridge bridges bubblewrap buffered busy bypass cache
+    call callbacks calls capabilities changes check checkpoint checkpoints child chunks citations claude cli client clone collection
+    columns command commands commit committer composer conditions config connect connection containment content context copilotkit cors
+    credential credentials damage decisions decode deferred delta deltas demo descriptor detection dir direct directory doctor driver
+    dropped edits elicitations elsewhere emitted encode encoded encodings end entries environment erasure error errors event events
+    execution export exporter exposure external facts fanout feedback fetch field file files flush folds fork form format frame frames
+    framing garbage gateway git grants graph guard guessability header headers held history home hooks host http identity ids import
+    index input inside instrumentation interrupt interrupts isolate isolation items jobs json keyed known langgraph large launch layout
+    ledger lenient limits lines loader local locks log logging login logins loop lowering main maintenance manifest mcp memory message
+    messages metadata metrics middleware migration models modes monitor multi names needles notifier open option options origins orphan
+    outage outcome outcomes page parsers parsing parts patch patterns pending permission permissions pipeline pipes platform playback
+    pointer pool predict private process processes product profiles program projections projectors prompt protocol provider pydantic
+    queries read reader reaper reattach recent recording records redaction redactor registry relay release remote render repair replay
+    repos request reserved responses results routes row rpc rules run runner runs runtime safe safety sandbox scheduler schema schemas
+    sdk search secret secrets send serve server services session sessions settings setup shared single snapshots socket sources span
+    spans spawn sqlite start starter state status stdio storable store strands stream streamed strict string subagents suggestions
+    summaries sync system telemetry terminal testing text thread threaded threads title tool toolkit tools toolset tracing transcript
+    translate trees turns types uploads url usage user values variables verify view wal withdrawn work worker workers workflows working
+    workspaces wrapped writer
     """.split()  # noqa: SIM905
 )
 """Words of module names: terms of the glossary (docs/architecture.md), of Python, or of a protocol. Add one only if it is such a term."""

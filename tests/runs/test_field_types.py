@@ -13,8 +13,9 @@ from ambient_runner.errors import BridgeError, RunInterrupted
 from ambient_runner.ledger import SqliteLedger
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.runner import Runner
+from ambient_runner.runs.view_cache import load_view
 from tests.machine_speed import unless_hung
-from tests.world import SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
+from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +27,7 @@ SECRET = "zq7Rk2pVx9LmT4wB8nYc3HdF"
 
 
 class Text(str):
-    """A subclass of `str`, which the encoder refuses."""
+    """A subclass of `str`, as texts of some SDKs are. The encoder refuses them."""
 
 
 class Name(enum.StrEnum):
@@ -57,8 +58,6 @@ EVENTS: dict[str, list[e.Event]] = {
     ],
     "a number as id": [wrong(e.TextMessageStart, message_id=7)],
     "no name of a tool": [wrong(e.ToolCallStart, tool_call_id="c", tool_call_name=None)],
-    "an id of a class of its own": [e.TextMessageStart(message_id=Text("m"))],
-    "an id of a call of a class of its own": [e.ToolCallStart(tool_call_id=Text("c"), tool_call_name="look")],
     "a number as step": [wrong(e.StepStarted, step_name=1)],
     "another role of a result": call(role="assistant"),
     "a secret as role of a result": call(role=SECRET),
@@ -105,15 +104,8 @@ class RateLimited(BridgeError):
     code: Any = 429
 
 
-class NamedError(BridgeError):
-    """It has a code of a class of its own."""
-
-    code: Any = Text("slow_down")
-
-
 RAISED: dict[str, Exception] = {
     "a number as code": RateLimited(),
-    "a code of a class of its own": NamedError(),
     "a message of an interrupt": RunInterrupted([wrong(e.Interrupt, id="i", reason="x", message=5)]),
     "a schema and an expiry": RunInterrupted(
         [wrong(e.Interrupt, id="i", reason="x", response_schema="x", expires_at=time.time())]
@@ -205,11 +197,43 @@ async def test_a_secret_where_none_is_searched_for_is_not_stored(tmp_path: Path,
         assert SECRET.encode() not in path.read_bytes()
 
 
-async def test_members_of_a_text_enum_are_texts() -> None:
-    poisoner = Poisoner([*said(Name.M, "x"), *call(message_id=Name.M.value + "-r")])
-    async with runner_of(ScriptedAgent(poisoner)) as runner:
+TEXTS: dict[str, list[e.Event]] = {
+    "members of an enum": said(Name.M, "hello"),
+    "ids and deltas": said(Text("m"), Text("hello")),
+    "deltas": [said("m")[0], *(e.TextMessageContent(message_id="m", delta=Text(part)) for part in ("hel", "lo"))],
+    "a snapshot": [
+        e.MessagesSnapshot(
+            messages=[e.UserMessage(id="u1", content="hi"), e.AssistantMessage(id=Text("m"), content=Text("hello"))]
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+async def test_texts_of_other_classes_are_stored_as_texts(name: str) -> None:
+    """A run with such an id did not end before its lease, and one with such a delta failed."""
+    async with runner_of(ScriptedAgent(Poisoner(TEXTS[name]))) as runner:
         with unless_hung():
             assert isinstance((await run_once(runner, user("u1")))[-1], e.RunFinished)
+            messages = (await load_view(runner.ledger, KEY)).transcript.messages()
+    (first, *_) = [message for message in messages if isinstance(message, e.AssistantMessage)]
+    assert (first.id, first.content) == ("m", "hello")
+    assert type(first.id) is type(first.content) is str
+
+
+@pytest.mark.parametrize("text", [Text, enum.StrEnum("Code", {"slow_down": "slow_down"})])
+async def test_an_error_may_have_a_code_of_another_class_of_texts(text: Any) -> None:
+    class SlowDown(BridgeError):
+        """Too many requests."""
+
+        code: Any = text("slow_down")
+
+    async with runner_of(ScriptedAgent(Poisoner([], SlowDown()))) as runner:
+        with unless_hung():
+            ended = (await run_once(runner, user("u1")))[-1]
+            assert isinstance((await run_once(runner, user("u2")))[-1], e.RunFinished)
+    assert isinstance(ended, e.RunError)
+    assert (ended.code, ended.message) == ("slow_down", "Too many requests.")
 
 
 async def test_a_run_whose_cached_entries_cannot_be_folded_ends_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:

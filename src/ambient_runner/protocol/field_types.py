@@ -1,4 +1,4 @@
-"""The check that the fields of an event have the types that `events.py` declares.
+"""Validation of structs: the fields of an event must have the types that `events.py` declares.
 
 A Struct is not validated when it is made, and agents and middleware make them too. What is stored with a field of a wrong type cannot be
 decoded again. `events.py` has the types; models of `ag_ui.core` and mappings are validated when they are converted (`agui_models.py`).
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -20,24 +20,47 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import BaseEvent
 
-__all__ = ["check_field_types", "signatures_of_texts"]
+__all__ = ["plain_text", "signatures_of_texts", "validate_fields"]
 
+_S = TypeVar("_S", bound=msgspec.Struct)
 _IsLegal = Callable[[Any], bool]
-
 _NO_FIELD: tuple[str, Any] = ("", None)
 
 
-def check_field_types(value: msgspec.Struct) -> None:
-    """Check an event or message and what is in it. Values of arbitrary JSON are not looked at.
+def validate_fields(value: _S) -> _S:
+    """Return an event or message whose fields have their types. Values of arbitrary JSON are not looked at.
 
+    It is the same object, unless a text is an instance of a subclass of `str`, which the encoder refuses: that becomes a `str`.
     Raises: TypeError that names the field.
     """
     field, found = _find_illegal(value)
+    if field:
+        value = _with_plain_texts(value)
+        field, found = _find_illegal(value)
     if field:
         shown = repr(found) if isinstance(found, str | int | float | None) else type(found).__name__
         raise TypeError(
             f"{type(value).__name__}.{field} has a value of a wrong type, or one that is not allowed: {shown[:64]}"
         )
+    return value
+
+
+def plain_text(value: Any) -> Any:
+    """Return the `str` of an instance of a subclass, and any other value as it is."""
+    if isinstance(value, Enum):
+        return plain_text(value.value) if isinstance(value, str) else value
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _with_plain_texts(value: Any) -> Any:
+    """Return a struct or list with all its texts as `str`. Values of arbitrary JSON stay as they are."""
+    match value:
+        case msgspec.Struct():
+            return type(value)(**{name: _with_plain_texts(getattr(value, name)) for name in value.__struct_fields__})
+        case list() | tuple():
+            return [_with_plain_texts(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return plain_text(value)
 
 
 def signatures_of_texts(kind: type[BaseEvent], names: Sequence[str]) -> frozenset[tuple[type, ...]]:

@@ -9,7 +9,7 @@ They apply before middleware, which may add such events: the set-up sends develo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,7 +44,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     type_of,
 )
-from ambient_runner.protocol.field_types import check_field_types
+from ambient_runner.protocol.field_types import validate_fields
 from ambient_runner.protocol.reserved_events import (
     RESERVED_ERROR_CODES,
     PlatformEvent,
@@ -56,11 +56,12 @@ from ambient_runner.runs.approvals import ARGUMENTS_DIGEST
 
 if TYPE_CHECKING:
     from ambient_runner.projections.history import Slices
-    from ambient_runner.protocol.events import Event, Interrupt, Outcome
+    from ambient_runner.protocol.events import Event, Interrupt, Message, Outcome
     from ambient_runner.runs.run import Agent
 
-__all__ = ["AgentEventRules", "CountRepair", "check_agent_event", "check_in_slices", "ignore_repair"]
+__all__ = ["AgentEventRules", "CountRepair", "ignore_repair", "validate_event", "validate_in_slices"]
 
+_E = TypeVar("_E", bound=BaseEvent)
 CountRepair = Callable[[str, str, int], None]
 """Counts repairs: gets the rule, the type of the event, and the number."""
 
@@ -83,8 +84,8 @@ _EXEMPT_TYPES = frozenset(
 )
 """Types of which the rules only concern the metadata."""
 _ASSISTANT_ROLES = (None, "assistant")
-_CHECKED_AT_ONCE = 256
-"""Messages of a snapshot that are checked before other tasks may run: about 2 milliseconds."""
+_VALIDATED_AT_ONCE = 256
+"""Messages of a snapshot that are validated before other tasks may run: about 2 milliseconds."""
 _MAX_NAME_LENGTH = 64
 """Characters of a name that are reported."""
 
@@ -93,27 +94,29 @@ def ignore_repair(rule: str, event_type: str, times: int) -> None:
     """Count nothing: a `CountRepair` for callers that do not report repairs."""
 
 
-def check_agent_event(event: BaseEvent) -> None:
-    """Check what an agent or a middleware yielded. Raises: ProtocolViolation for an event that could not be decoded from the ledger."""
+def validate_event(event: _E) -> _E:
+    """Return what an agent or a middleware yielded, with plain texts.
+
+    Raises: ProtocolViolation for an event that could not be decoded from the ledger.
+    """
     try:
-        check_field_types(event)
+        return validate_fields(event)
     except TypeError as error:
         raise ProtocolViolation from error
 
 
-def check_in_slices(value: object) -> Slices[None]:
-    """Do what `check_agent_event` does for one of our events, and stop wherever other tasks may run: a snapshot has any number of messages.
-
-    Models and mappings are validated when they are converted.
-    """
-    if isinstance(value, MessagesSnapshot):
-        messages = value.messages
-        check_agent_event(replace(value, messages=messages[:0]))
-        for start in range(0, len(messages), _CHECKED_AT_ONCE):
-            check_agent_event(MessagesSnapshot(messages=messages[start : start + _CHECKED_AT_ONCE]))
-            yield
-    elif isinstance(value, BaseEvent):
-        check_agent_event(value)
+def validate_in_slices(event: Event) -> Slices[Event]:
+    """Do what `validate_event` does, and stop wherever other tasks may run: a snapshot has any number of messages."""
+    if not isinstance(event, MessagesSnapshot):
+        return validate_event(event)
+    validated = validate_event(replace(event, messages=event.messages[:0]))
+    messages: list[Message] = []
+    for start in range(0, len(event.messages), _VALIDATED_AT_ONCE):
+        messages += validate_event(
+            MessagesSnapshot(messages=event.messages[start : start + _VALIDATED_AT_ONCE])
+        ).messages
+        yield
+    return replace(validated, messages=messages)
 
 
 class AgentEventRules:

@@ -21,8 +21,9 @@ from ambient_runner.projections.redaction import Redactor
 from ambient_runner.projections.thread_status import thread_status
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import EVENT_TYPES, RunError, RunFinished, Terminal, outcome_name
+from ambient_runner.protocol.field_types import plain_text
 from ambient_runner.runs.active import ActiveRun, Deadlines
-from ambient_runner.runs.agent_events import check_agent_event
+from ambient_runner.runs.agent_events import validate_event
 from ambient_runner.runs.approvals import show_digests
 from ambient_runner.runs.containment import UncancellableTasks, run_agent_task
 from ambient_runner.runs.framing import frame_agent, run_finished
@@ -187,14 +188,14 @@ def _failure_event(error: Exception, active: ActiveRun) -> RunError:
     match error:
         case ConfigError():  # Its text is for operators.
             known = BridgeError()
-        case RunnerError() if type(error.code) is str and type(error.message) is str:
+        case RunnerError() if isinstance(error.code, str) and isinstance(error.message, str):  # pyright: ignore[reportUnnecessaryIsInstance]  a subclass may have any
             known = error
         case _:
             known = BridgeError()
     _log_failure(error, known, active.run)
     if isinstance(active.reported_terminal, RunError):
         return active.reported_terminal
-    return RunError(message=known.message, code=known.code)
+    return RunError(message=plain_text(known.message), code=plain_text(known.code))
 
 
 def _log_failure(error: Exception, known: RunnerError, run: Run) -> None:
@@ -244,8 +245,7 @@ async def _consume_events(active: ActiveRun, handler: RunHandler, coerce: Callab
 def _select_written(active: ActiveRun, event: Event) -> Event | None:
     """Return the event if it must be pushed. The first terminal event is recorded instead: the Runner writes it."""
     if isinstance(event, RunFinished | RunError):
-        check_agent_event(event)
-        active.reported_terminal = active.reported_terminal or event
+        active.reported_terminal = active.reported_terminal or validate_event(event)
         return None
     if type(event) in CONDITIONALLY_WRITTEN and not is_written(event):
         active.pipeline.release_correction(event)

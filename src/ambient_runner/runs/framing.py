@@ -39,8 +39,8 @@ from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.protocol.reserved_events import to_plain_event
 from ambient_runner.runs.agent_events import (
     AgentEventRules,
-    check_in_slices,
     ignore_repair,
+    validate_in_slices,
 )
 from ambient_runner.runs.agent_history import AgentHistory
 from ambient_runner.runs.large_work import BusyTime
@@ -132,7 +132,8 @@ def frame_agent(
                             collect(event)
                         yield event
                         continue
-                    await busy.work_in_slices(check_in_slices(value))
+                    if type(value) in _EVENT_TYPES and event is not SNAPSHOT_MARKER:
+                        event = await busy.work_in_slices(validate_in_slices(event))
                     with busy:
                         known = rules.apply(value, event)
                     await busy.yield_if_spent()

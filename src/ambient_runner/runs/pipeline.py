@@ -44,7 +44,7 @@ from ambient_runner.protocol.events import (
     encode_event,
 )
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
-from ambient_runner.runs.agent_events import check_agent_event
+from ambient_runner.runs.agent_events import validate_event
 from ambient_runner.runs.deferred_events import (
     DEFERRED_TYPES,
     LONG_TEXT_FLUSH_CHARS,
@@ -271,7 +271,7 @@ class Pipeline:
         started_at = time.monotonic()
         self._write_deferred_events()
         self.redaction_guard.check()
-        check_agent_event(event)
+        event = validate_event(event)
         if type(event) in _UNBOUNDED_TYPES:
             event = drop_oversized_event(event)
         if event.raw_event is not None:
