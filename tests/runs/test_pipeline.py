@@ -216,9 +216,8 @@ class Name(str):
 def test_a_message_id_that_is_no_plain_string_is_never_deferred() -> None:
     pipeline, lines = piped()
     pipeline.push(piece("a "))
-    with pytest.raises(ProtocolViolation):
-        pipeline.push(piece("b", message_id=Name("m")))
-    assert lines.texts() == ["a "]
+    pipeline.push(piece("b ", message_id=Name("m")))
+    assert lines.texts() == ["a ", "b "]
 
 
 def test_a_lone_surrogate_in_one_delta_loses_none_of_the_others() -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "may_contain_correction",
     "may_contain_private",
     "parse_correction",
+    "restated_texts",
 ]
 
 MEMORY_EVENT = "ambient:memory"
@@ -40,6 +41,7 @@ PRIVATE_LINE_PREFIXES = tuple(
     b'{"type":"CUSTOM","name":"%b","value":' % name.encode() for name in (MEMORY_EVENT, HISTORY_EVENT)
 )
 """The beginnings of stored lines that are private entries."""
+_KINDS = {"assistant": "text", "reasoning": "reasoning"}
 _COMMON_PREFIX = b'{"type":"CUSTOM","name":"ambient:me'
 _CORRECTION_PREFIX = b'{"type":"CUSTOM","name":"%b"' % HISTORY_EVENT.encode()
 
@@ -75,6 +77,18 @@ def correct_history(messages: Sequence[Message], removed_ids: Sequence[str] = ()
     """Return the event that corrects the history. It is stored where it is yielded; the next MESSAGES_SNAPSHOT shows its effect."""
     correction = HistoryCorrection(list(messages), list(removed_ids))
     return PlatformEvent(name=HISTORY_EVENT, value=msgspec.to_builtins(correction))
+
+
+def restated_texts(event: Custom) -> dict[tuple[str, str], str]:
+    """Return the texts, reasoning and arguments in an event of `correct_history`, by their kind and the id of the message or call."""
+    texts: dict[tuple[str, str], str] = {}
+    for message in event.value["messages"]:
+        role = message["role"]
+        if role in _KINDS and (content := message.get("content")):
+            texts[_KINDS[role], message["id"]] = content
+        for call in message.get("toolCalls", ()):
+            texts["call", call["id"]] = call["function"]["arguments"]
+    return texts
 
 
 def parse_correction(event: Custom) -> HistoryCorrection | None:

@@ -19,7 +19,7 @@ from ambient_runner.projections.private_entries import (
     HISTORY_EVENT,
     is_private,
     is_private_line,
-    parse_correction,
+    restated_texts,
 )
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol.dropped_events import drop_long_text, drop_oversized_event
@@ -397,8 +397,8 @@ class Pipeline:
         if self.terminal_event is None:
             with self.redaction_guard:
                 line = self._encode_private(Custom(name=event.name, value=event.value))
-                if (correction := parse_correction(event)) is not None:
-                    self._redactor.restate_messages(correction.messages)
+                if event.name == HISTORY_EVENT:
+                    self._redactor.restate_texts(restated_texts(event))
             self._write(line)
 
     def _encode_private(self, event: Custom) -> bytes:

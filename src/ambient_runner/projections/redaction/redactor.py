@@ -15,11 +15,9 @@ from ambient_runner.projections.redaction.secrets import Secrets
 from ambient_runner.projections.redaction.spans import REDACTED, merge_spans, replace_spans
 from ambient_runner.protocol.events import (
     DELTA_TYPES,
-    AssistantMessage,
     BaseEvent,
     Delta,
     MessagesSnapshot,
-    ReasoningMessage,
     ReasoningMessageContent,
     ReasoningMessageEnd,
     ReasoningMessageStart,
@@ -36,9 +34,9 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ambient_runner.protocol.events import Event, Message
+    from ambient_runner.protocol.events import Event
 
 __all__ = ["Redactor"]
 
@@ -81,15 +79,16 @@ class Redactor:
     `redact_value`.
     """
 
-    __slots__ = ("_clean_ids", "_ended", "_searches", "_secrets", "_streams", "counts")
+    __slots__ = ("_clean_ids", "_ended", "_restated", "_searches", "_secrets", "_streams", "counts")
 
     def __init__(self, secrets: Iterable[str] | Secrets) -> None:
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self._streams: dict[_StreamKey, HeldDeltas[Any]] = {}
         """The open messages and calls, by kind and id."""
         self._ended: dict[_StreamKey, HeldDeltas[Any]] = {}
-        """Messages and calls that are not open and may go on, because clients append to them: ended reasoning, which keeps its id when it
-        starts again, and what the agent's snapshots have."""
+        """Reasoning messages that ended: clients append to one what starts again under its id. Text gets another id then."""
+        self._restated: dict[_StreamKey, str] = {}
+        """Texts of the agent's snapshots: clients append to those too. A text is removed once its message goes on."""
         self._clean_ids: set[tuple[str, str | None]] = set()
         """Ids of messages and calls with their owners that contain no secret, so that they are not searched in every delta."""
         self._searches = self._secrets.searches
@@ -180,6 +179,7 @@ class Redactor:
         if (
             key in self._streams
             or key in self._ended
+            or key in self._restated
             or (key[1], positioned[0][1][0].subagent_run_id) not in self._clean_ids
         ):
             return None
@@ -197,7 +197,8 @@ class Redactor:
             if has_secret:
                 parts = self._redact_whole(key, parts)
             elif key[0] == _REASONING:
-                self._continue_text(key, text)
+                stream = self._ended[key] = HeldDeltas[Any]()
+                stream.continue_text(text, self._secrets)
             _put_at_positions(parts, positioned, released)
         items.clear()
 
@@ -231,29 +232,25 @@ class Redactor:
         """Return everything held back, as deltas of its messages and calls. They stay open."""
         return [event for key, stream in self._streams.items() for event in self._flush(key, stream)]
 
-    def restate_messages(self, messages: Iterable[Message]) -> None:
+    def restate_texts(self, texts: Mapping[_StreamKey, str]) -> None:
         """Search what follows in these messages and calls as a continuation of their texts: a snapshot of the agent has told clients these.
 
-        Call `flush` before.
+        There may be many, of which few go on. Call `flush` before.
         """
         if self._secrets.is_empty:
             return
-        for message in messages:
-            match message:
-                case AssistantMessage():
-                    self._continue_text(("text", message.id), message.content or "")
-                    for call in message.tool_calls or ():
-                        self._continue_text(("call", call.id), call.function.arguments)
-                case ReasoningMessage():
-                    self._continue_text((_REASONING, message.id), message.content)
-                case _:
-                    pass
+        self._restated.update(texts)
+        for key in self._restated.keys() & self._ended.keys():
+            del self._ended[key]
+        for key in self._restated.keys() & self._streams.keys():
+            self._streams[key].continue_text(self._restated.pop(key), self._secrets)
 
-    def _continue_text(self, key: _StreamKey, text: str) -> None:
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._ended[key] = HeldDeltas[Any]()
-        stream.continue_text(text, self._secrets)
+    def _start_stream(self, key: _StreamKey) -> HeldDeltas[Any]:
+        """Return the stream of a message or call that begins, or goes on where clients have its beginning."""
+        stream = self._streams[key] = self._ended.pop(key, None) or HeldDeltas[Any]()
+        if (text := self._restated.pop(key, None)) is not None:
+            stream.continue_text(text, self._secrets)
+        return stream
 
     def drop_unfinished(self) -> None:
         """Drop the word that each open message or call ends in, unless it is short. For a run that was stopped or has failed."""
@@ -293,7 +290,7 @@ class Redactor:
         """Feed deltas of one stream. Of those that are alike, only the first is looked at for other fields."""
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = self._ended.pop(key, None) or HeldDeltas[Any]()
+            stream = self._start_stream(key)
         if _has_other_fields(deltas[0]) if are_alike else any(map(_has_other_fields, deltas)):
             stream.is_plain = False
         return self._release(key, stream, stream.feed(deltas, self._secrets))
