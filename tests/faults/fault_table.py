@@ -107,7 +107,7 @@ FAULTS = {
         "a newer program migrates the store while an older one runs; a thread whose record and entries disagree or cannot be decoded",
         "refused; nothing is written with an unknown schema; the thread is 503 `thread_damaged`",
     ),
-    "F29": Fault("random faults for MINUTES minutes", "nothing lost, no growth", "`make soak`"),
+    "F29": Fault("random faults for MINUTES minutes", "nothing lost; growth is measured", "`make soak`"),
     "F30": Fault("retention trims a thread while it is read", "the gap is announced"),
     "M3": Fault(
         "a client reconnects at another server, then a newer message comes to the first one",
