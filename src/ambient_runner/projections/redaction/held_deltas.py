@@ -104,6 +104,13 @@ class HeldDeltas(Generic[_D]):
         """False if a delta has had more than its id and text."""
         self.replacement_count = 0
 
+    @classmethod
+    def after_clean_text(cls, text: str) -> HeldDeltas[_D]:
+        """Return the deltas of a message that has ended in this text, which contains no secret."""
+        held = cls()
+        held._context = _last_context(text)
+        return held
+
     @property
     def held_count(self) -> int:
         return len(self._deltas)

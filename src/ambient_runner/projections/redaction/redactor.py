@@ -64,7 +64,6 @@ _PositionedGroups = list[tuple[int, "Sequence[Delta]"]]
 class _WholeItem(NamedTuple):
     """A message or call of which a batch has all deltas."""
 
-    key: _StreamKey
     positioned: _PositionedGroups
     text: str
 
@@ -145,7 +144,7 @@ class Redactor:
         released: list[Sequence[Event]] = [()] * len(groups)
         open_items: dict[_StreamKey, _PositionedGroups] = {}
         # Messages that begin and end in this batch: none of their deltas has to be held back.
-        whole: list[_WholeItem] = []
+        whole: dict[_StreamKey, _WholeItem] = {}
         for at, group in enumerate(groups):
             event = group[0]
             kind = type(event)
@@ -156,10 +155,10 @@ class Redactor:
             ends_all = kind in _ENDING_TYPES and _ends_all(event)
             if ended is not None:
                 positioned = open_items.pop(ended, None)
-                if positioned and any(item.key == ended for item in whole):
+                if positioned and ended in whole:
                     self._release_whole(whole, released)  # The same reasoning for the second time.
                 if positioned and (text := self._whole_text(ended, positioned)) is not None:
-                    whole.append(_WholeItem(ended, positioned, text))
+                    whole[ended] = _WholeItem(positioned, text)
                 elif positioned:
                     self._feed_positioned(ended, positioned, released)
             elif ends_all:
@@ -186,19 +185,18 @@ class Redactor:
         text = "".join([delta.delta for _, group in positioned for delta in group])
         return text if len(text) < MAX_HELD_CHARS else None
 
-    def _release_whole(self, items: list[_WholeItem], released: list[Sequence[Event]]) -> None:
-        """Release the deltas of whole messages, divided as `feed` does, and clear the list.
+    def _release_whole(self, items: dict[_StreamKey, _WholeItem], released: list[Sequence[Event]]) -> None:
+        """Release the deltas of whole messages, divided as `feed` does, and forget them.
 
         All are searched together, each alone only if there is a secret.
         """
-        has_secret = bool(items) and self._secrets.contains_secret(*[item.text for item in items])
-        for key, positioned, text in items:
+        has_secret = bool(items) and self._secrets.contains_secret(*[item.text for item in items.values()])
+        for key, (positioned, text) in items.items():
             parts = divide_deltas(_flatten_groups(positioned))
             if has_secret:
                 parts = self._redact_whole(key, parts)
             elif key[0] == _REASONING:
-                stream = self._ended[key] = HeldDeltas[Any]()
-                stream.continue_text(text, self._secrets)
+                self._ended[key] = HeldDeltas.after_clean_text(text)
             _put_at_positions(parts, positioned, released)
         items.clear()
 
