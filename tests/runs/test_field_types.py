@@ -75,7 +75,7 @@ EVENTS: dict[str, list[e.Event]] = {
     "a number as code": [wrong(e.RunError, message="x", code=429)],
     "an outcome that is a text": [wrong(e.RunFinished, **FINISHED, outcome="success")],
     "usage that is an object": [wrong(e.RunFinished, **FINISHED, usage={"input_tokens": 5})],
-    "usage of no type": [wrong(e.RunFinished, **FINISHED, usage=[{"input_tokens": 5}])],
+    "usage that is no number": [wrong(e.RunFinished, **FINISHED, usage=[{"inputTokens": "5"}])],
     "an interrupt without a reason": [
         wrong(e.RunFinished, **FINISHED, outcome=e.Interrupted(interrupts=[wrong(e.Interrupt, id="i", reason=None)]))
     ],
@@ -219,6 +219,17 @@ async def test_texts_of_other_classes_are_stored_as_texts(name: str) -> None:
     (first, *_) = [message for message in messages if isinstance(message, e.AssistantMessage)]
     assert (first.id, first.content) == ("m", "hello")
     assert type(first.id) is type(first.content) is str
+
+
+async def test_mappings_in_place_of_structs_are_these() -> None:
+    part = {"type": "text", "text": "x"}
+    events = [*call(content=[part]), wrong(e.RunFinished, **FINISHED, usage=[{"inputTokens": 5}])]
+    async with runner_of(ScriptedAgent(Poisoner(events))) as runner:
+        with unless_hung():
+            stored = await run_once(runner, user("u1"))
+    assert [event.content for event in stored if isinstance(event, e.ToolCallResult)] == [[e.TextPart(text="x")]]
+    assert isinstance(stored[-1], e.RunFinished)
+    assert stored[-1].usage == [e.TokenUsage(input_tokens=5)]
 
 
 @pytest.mark.parametrize("text", [Text, enum.StrEnum("Code", {"slow_down": "slow_down"})])

@@ -30,19 +30,23 @@ _NO_FIELD: tuple[str, Any] = ("", None)
 def validate_fields(value: _S) -> _S:
     """Return an event or message whose fields have their types. Values of arbitrary JSON are not looked at.
 
-    It is the same object, unless a text is an instance of a subclass of `str`, which the encoder refuses: that becomes a `str`.
+    It is the same object, unless its JSON is right and its objects are not: texts of a subclass of `str` become a `str`, and mappings in
+    place of structs become these.
     Raises: TypeError that names the field.
     """
+    if not _find_illegal(value)[0]:
+        return value
+    value = _with_plain_texts(value)
     field, found = _find_illegal(value)
-    if field:
-        value = _with_plain_texts(value)
-        field, found = _find_illegal(value)
-    if field:
+    if not field:
+        return value
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value), type=type(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         shown = repr(found) if isinstance(found, str | int | float | None) else type(found).__name__
         raise TypeError(
             f"{type(value).__name__}.{field} has a value of a wrong type, or one that is not allowed: {shown[:64]}"
-        )
-    return value
+        ) from error
 
 
 def plain_text(value: Any) -> Any:
