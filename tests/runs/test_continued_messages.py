@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SECRET = "zq7Rk2pVx9LmT4wB8nYc3HdF"
 HALF, REST = SECRET[:12], SECRET[12:]
-HELD_SETTINGS = dataclasses.replace(SETTINGS, secrets=(SECRET,))
+SETTINGS_WITH_SECRET = dataclasses.replace(SETTINGS, secrets=(SECRET,))
 
 
 def snapshot(*messages: e.Message) -> e.MessagesSnapshot:
@@ -101,7 +101,7 @@ async def test_a_secret_divided_where_a_message_goes_on_is_redacted(name: str, p
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
 
-    async with runner_of(ScriptedAgent(script), HELD_SETTINGS) as runner:
+    async with runner_of(ScriptedAgent(script), SETTINGS_WITH_SECRET) as runner:
         with unless_hung():
             events = await run_once(runner, user("u1"))
             view = await load_view(runner.ledger, KEY)
@@ -119,7 +119,7 @@ async def test_text_that_a_snapshot_began_goes_on_as_it_is() -> None:
         for event in (TEXT, *said("m", "-and ", "more")):
             yield event
 
-    async with runner_of(ScriptedAgent(script), HELD_SETTINGS) as runner:
+    async with runner_of(ScriptedAgent(script), SETTINGS_WITH_SECRET) as runner:
         with unless_hung():
             await run_once(runner, user("u1"))
             view = await load_view(runner.ledger, KEY)

@@ -12,6 +12,7 @@ import pytest
 from ambient_runner.errors import BridgeError, RunInterrupted
 from ambient_runner.ledger import SqliteLedger
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.field_types import allowed_values
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.view_cache import load_view
 from tests.machine_speed import unless_hung
@@ -195,6 +196,13 @@ async def test_a_secret_where_none_is_searched_for_is_not_stored(tmp_path: Path,
             await run_once(runner, user("u1"))
     for path in tmp_path.iterdir():
         assert SECRET.encode() not in path.read_bytes()
+
+
+def test_enumerated_fields_have_the_values_of_their_declaration() -> None:
+    assert allowed_values(e.ToolCallResult, "role") == {None, "tool"}
+    assert allowed_values(e.ReasoningMessageStart, "role") == {"reasoning"}
+    assert allowed_values(e.TextMessageStart, "role") == {None, "developer", "system", "assistant", "user"}
+    assert allowed_values(e.TextMessageEnd, "role") is None
 
 
 TEXTS: dict[str, list[e.Event]] = {

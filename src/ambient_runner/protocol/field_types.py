@@ -10,21 +10,20 @@ from collections.abc import Callable
 from enum import Enum
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ambient_runner.protocol.events import BaseEvent
 
-__all__ = ["plain_text", "signatures_of_texts", "validate_fields"]
+__all__ = ["allowed_values", "plain_text", "signatures_of_texts", "validate_fields"]
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 _IsLegal = Callable[[Any], bool]
-_NO_FIELD: tuple[str, Any] = ("", None)
 
 
 def validate_fields(value: _S) -> _S:
@@ -34,15 +33,16 @@ def validate_fields(value: _S) -> _S:
     place of structs become these.
     Raises: TypeError that names the field.
     """
-    if not _find_illegal(value)[0]:
+    if _find_illegal_field(value) is None:
         return value
     value = _with_plain_texts(value)
-    field, found = _find_illegal(value)
-    if not field:
+    field = _find_illegal_field(value)
+    if field is None:
         return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value), type=type(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        found = getattr(value, field)
         shown = repr(found) if isinstance(found, str | int | float | None) else type(found).__name__
         raise TypeError(
             f"{type(value).__name__}.{field} has a value of a wrong type, or one that is not allowed: {shown[:64]}"
@@ -73,6 +73,15 @@ def signatures_of_texts(kind: type[BaseEvent], names: Sequence[str]) -> frozense
     return frozenset(product(*(_python_types(types[name]) for name in names)))
 
 
+def allowed_values(kind: type[BaseEvent], name: str) -> frozenset[Any] | None:
+    """Return the values that an enumerated field of an event may have; None if it has no such field."""
+    declared = next((field.type for field in _struct_type(kind).fields if field.name == name), None)
+    types = declared.types if isinstance(declared, inspect.UnionType) else (declared,)
+    listed = [value for each in types if isinstance(each, inspect.LiteralType) for value in each.values]
+    may_be_none = any(isinstance(each, inspect.NoneType) for each in types)
+    return frozenset((*listed, None) if may_be_none else listed) if listed else None
+
+
 def _python_types(declared: inspect.Type) -> list[type]:
     match declared:
         case inspect.UnionType(types=types):
@@ -87,13 +96,9 @@ def _python_types(declared: inspect.Type) -> list[type]:
             raise TypeError(f"{declared} is neither a text nor a time")
 
 
-def _find_illegal(value: msgspec.Struct) -> tuple[str, Any]:
-    """Return the first field with a wrong type and its value."""
-    for name, is_legal in _checks_of(type(value)):
-        found = getattr(value, name)
-        if not is_legal(found):
-            return name, found
-    return _NO_FIELD
+def _find_illegal_field(value: msgspec.Struct) -> str | None:
+    """Return the name of the first field with a wrong type."""
+    return next((name for name, is_legal in _checks_of(type(value)) if not is_legal(getattr(value, name))), None)
 
 
 def _struct_type(kind: type[msgspec.Struct]) -> inspect.StructType:
@@ -121,11 +126,11 @@ def _make_check(declared: inspect.Type) -> _IsLegal | None:
         case inspect.LiteralType(values=values):
             return partial(_is_listed, frozenset(values))
         case inspect.IntType():
-            return _is_int
+            return partial(_is_exactly, int)
         case inspect.BoolType():
-            return _is_bool
+            return partial(_is_exactly, bool)
         case inspect.NoneType():
-            return _is_none
+            return partial(_is_exactly, type(None))
         case inspect.DictType():
             return _is_object
         case inspect.ListType(item_type=item):
@@ -144,16 +149,8 @@ def _is_listed(values: frozenset[Any], value: Any) -> bool:
     return type(value) is str and value in values
 
 
-def _is_int(value: Any) -> bool:
-    return type(value) is int
-
-
-def _is_bool(value: Any) -> bool:
-    return type(value) is bool
-
-
-def _is_none(value: Any) -> bool:
-    return value is None
+def _is_exactly(kind: type, value: Any) -> bool:
+    return type(value) is kind
 
 
 def _is_object(value: Any) -> bool:
@@ -161,11 +158,8 @@ def _is_object(value: Any) -> bool:
 
 
 def _is_list_of(is_legal: _IsLegal | None, value: Any) -> bool:
-    return isinstance(value, list | tuple) and (is_legal is None or _are_all(is_legal, value))  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _are_all(is_legal: _IsLegal, values: Iterable[Any]) -> bool:
-    return all(map(is_legal, values))
+    items: Any = value
+    return isinstance(items, list | tuple) and (is_legal is None or all(map(is_legal, cast("Sequence[Any]", items))))
 
 
 def _is_one_of(checks: Sequence[_IsLegal | None], value: Any) -> bool:
@@ -173,4 +167,4 @@ def _is_one_of(checks: Sequence[_IsLegal | None], value: Any) -> bool:
 
 
 def _is_legal_struct(kind: type[msgspec.Struct], value: Any) -> bool:
-    return type(value) is kind and _find_illegal(value) is _NO_FIELD
+    return type(value) is kind and _find_illegal_field(value) is None

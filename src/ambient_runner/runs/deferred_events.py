@@ -30,7 +30,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     encode_event,
 )
-from ambient_runner.protocol.field_types import signatures_of_texts
+from ambient_runner.protocol.field_types import allowed_values, signatures_of_texts
 from ambient_runner.protocol.limits import MAX_EVENT_BYTES
 from ambient_runner.runs.storable import UNENCODABLE_ERRORS, UNSTAMPED_TYPES, encode_storable
 
@@ -85,10 +85,8 @@ _text_fields: dict[type[Event], list[str]] = {
 _read_texts: dict[type[Event], Any] = {kind: attrgetter(*names) for kind, names in _text_fields.items()}
 _signatures = {kind: signatures_of_texts(kind, names) for kind, names in _text_fields.items()}
 """The types that the fields above may have."""
-_roles: dict[type[Event], frozenset[str | None]] = {
-    TextMessageStart: frozenset({None, "developer", "system", "assistant", "user"}),
-    ReasoningMessageStart: frozenset({"reasoning"}),
-    ToolCallResult: frozenset({None, "tool"}),
+_roles: dict[type[Event], frozenset[Any]] = {
+    kind: roles for kind in DEFERRED_TYPES if (roles := allowed_values(kind, "role")) is not None
 }
 _NO_METADATA = {type(None)}
 

@@ -188,7 +188,8 @@ def _failure_event(error: Exception, active: ActiveRun) -> RunError:
     match error:
         case ConfigError():  # Its text is for operators.
             known = BridgeError()
-        case RunnerError() if isinstance(error.code, str) and isinstance(error.message, str):  # pyright: ignore[reportUnnecessaryIsInstance]  a subclass may have any
+        # A subclass may have a code and a message of any type.
+        case RunnerError() if isinstance(error.code, str) and isinstance(error.message, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             known = error
         case _:
             known = BridgeError()

@@ -37,11 +37,7 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.protocol.reserved_events import to_plain_event
-from ambient_runner.runs.agent_events import (
-    AgentEventRules,
-    ignore_repair,
-    validate_in_slices,
-)
+from ambient_runner.runs.agent_events import AgentEventRules, ignore_repair, validate_in_slices
 from ambient_runner.runs.agent_history import AgentHistory
 from ambient_runner.runs.large_work import BusyTime
 from ambient_runner.runs.run import current_run_or_none, describe_run

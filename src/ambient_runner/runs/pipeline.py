@@ -15,12 +15,7 @@ import msgspec
 
 from ambient_runner.errors import RedactionFailed
 from ambient_runner.ledger.records import Encoded
-from ambient_runner.projections.private_entries import (
-    HISTORY_EVENT,
-    is_private,
-    is_private_line,
-    restated_texts,
-)
+from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private, is_private_line, restated_texts
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol.dropped_events import drop_long_text, drop_oversized_event
 from ambient_runner.protocol.events import (
