@@ -165,6 +165,8 @@ class LoopMonitor(threading.Thread):
             except RuntimeError:  # the loop is closed
                 return
             if not beat.wait(self._timeout) and not self._was_paused:
+                if self._stopped.is_set():  # The loop had ended: it calls nothing any more.
+                    return
                 self._follow_block(beat, started_at)
 
     def _follow_block(self, beat: threading.Event, started_at: float) -> None:
